@@ -1,0 +1,119 @@
+/*
+ * THE interface between the engine and the hardware: a table of functions at the granularity of a step, so
+ * that a backend can be a plain loop, a captured graph or one persistent kernel.
+ *
+ * A backend has no globals that change: everything hangs on the gs_device that `open` returns. Its objects
+ * are used from one thread at a time.
+ */
+#ifndef GS_BACKEND_BACKEND_H
+#define GS_BACKEND_BACKEND_H
+
+#include "base/buffer.h"
+#include "model/weights.h"
+
+struct gs_device; /* an opened device, private to its backend */
+struct gs_kv;     /* the cache of one timeline, its layout private to the backend */
+
+struct gs_device_options {
+    size_t n_threads; /* CPU: 0 for one per processor */
+    int index;        /* which of several devices */
+};
+
+/* Which rows of a step need logits. */
+enum gs_want {
+    GS_WANT_NONE,
+    GS_WANT_LAST,
+    GS_WANT_ALL,
+};
+
+/* New tokens of one timeline, at positions gs_kv length, length+1, ... */
+struct gs_step {
+    struct gs_kv *kv;
+    const int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    enum gs_want want;
+};
+
+/* Named intermediates, for the verifier. Rows are the tokens of the call, in order. */
+enum gs_stage {
+    GS_STAGE_EMBEDDING,     /* [n_tokens][d_model], layer 0 */
+    GS_STAGE_ATTENTION,     /* [n_tokens][d_model]: o_proj's output, before the residual */
+    GS_STAGE_ROUTER,        /* [n_tokens][n_expert]: logits */
+    GS_STAGE_ROUTER_CHOICE, /* [n_tokens][n_active]: expert ids as float, best first */
+    GS_STAGE_ROUTER_WEIGHT, /* [n_tokens][n_active]: their weights */
+    GS_STAGE_MOE,           /* [n_tokens][d_model]: before the residual */
+    GS_STAGE_LAYER,         /* [n_tokens][d_model]: the residual stream after the layer */
+    GS_STAGE_FINAL_NORM,    /* [n_tokens][d_model], layer 0 */
+    GS_STAGE_LOGITS,        /* [rows wanted][n_vocab], layer 0 */
+    GS_STAGE_COUNT,
+};
+typedef void gs_tap_fn(void *user, enum gs_stage stage, int64_t layer, const float *values, int64_t rows,
+                       int64_t columns);
+
+struct gs_backend_stats {
+    uint64_t n_tokens;     /* run through the model since load */
+    uint64_t n_forward;    /* calls */
+    uint64_t weight_bytes; /* weight bytes read */
+    double seconds;        /* inside forward */
+};
+
+struct gs_backend {
+    const char *name; /* "cpu" */
+
+    /* Can this backend run here? Fills a one-line description; never fails loudly. */
+    bool (*probe)(char *description, size_t size);
+
+    gs_status (*open)(const struct gs_device_options *options, struct gs_device **out,
+                      struct gs_error *error);
+    void (*close)(struct gs_device *device);
+
+    /* Takes host views, which must outlive the device. Once per device. */
+    gs_status (*load)(struct gs_device *device, const struct gs_weights *weights, gs_progress_fn *progress,
+                      void *progress_user, struct gs_error *error);
+
+    /* The most tokens that one call of forward takes, all steps together. */
+    size_t (*max_tokens)(const struct gs_device *device);
+
+    /* Bytes of one timeline's cache of `capacity` tokens, and of everything else that is allocated. */
+    uint64_t (*kv_bytes)(const struct gs_device *device, int64_t capacity);
+    uint64_t (*scratch_bytes)(const struct gs_device *device);
+
+    gs_status (*kv_create)(struct gs_device *device, int64_t capacity, struct gs_kv **out,
+                           struct gs_error *error);
+    void (*kv_free)(struct gs_kv *kv);
+    int64_t (*kv_length)(const struct gs_kv *kv);
+
+    /*
+     * Forgets tokens so that at most `length` remain, and returns how many do: fewer where a window layer's
+     * ring no longer holds what the tokens after `length` would need to see (then 0).
+     */
+    int64_t (*kv_truncate)(struct gs_kv *kv, int64_t length);
+
+    /* Copies src's contents into dst, which has at least src's length as capacity. */
+    gs_status (*kv_copy)(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error);
+
+    /* The contents as bytes in a form that import of the same backend and model reads back. */
+    gs_status (*kv_export)(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error);
+    gs_status (*kv_import)(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error);
+
+    /*
+     * Runs all steps as one. On failure no timeline has changed. Ids must be in range, each kv must have
+     * room and occur once (GS_INVALID_ARGUMENT otherwise). The logits of a token do not depend on what else
+     * is in the call.
+     *
+     * `cancelled` (may be NULL) belongs to the caller and may be set from any thread: forward then returns
+     * GS_CANCELLED within about a layer. A flag of the caller's, not an entry of this table, so that one
+     * session's cancel cannot hit another session's step.
+     */
+    gs_status (*forward)(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
+                         const _Atomic bool *cancelled, struct gs_error *error);
+
+    /* Row `row` [n_vocab] of the wanted logits of the last forward, in the order of steps and tokens. */
+    const float *(*logits)(const struct gs_device *device, size_t row);
+
+    /* fn NULL: off. */
+    void (*tap)(struct gs_device *device, gs_tap_fn *fn, void *user);
+    void (*stats)(const struct gs_device *device, struct gs_backend_stats *stats);
+};
+
+#endif

@@ -1,0 +1,236 @@
+/* The CPU backend: its device, and the table that the engine sees. */
+#include "backend/cpu/cpu.h"
+
+#include "backend/cpu/device.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool cpu_probe(char *description, size_t size)
+{
+    snprintf(description, size, "processor (%s), exact float32 arithmetic", gs_kernels_best()->isa);
+    return true;
+}
+
+static void cpu_close(struct gs_device *device)
+{
+    if (!device)
+        return;
+    gs_threads_close(device->threads);
+    gs_arena_free(&device->arena);
+    free(device->logits);
+    free(device);
+}
+
+static gs_status cpu_open(const struct gs_device_options *options, struct gs_device **out,
+                          struct gs_error *error)
+{
+    *out = NULL;
+    if (options->index != 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "device %d: the cpu backend has one device, number 0",
+                       options->index);
+    struct gs_device *device = calloc(1, sizeof *device);
+    if (!device)
+        return gs_fail_memory(error, sizeof *device);
+    device->kernels = gs_kernels_best();
+    gs_status status = gs_threads_open(options->n_threads, &device->threads, error);
+    if (status != GS_OK) {
+        cpu_close(device);
+        return status;
+    }
+    *out = device;
+    return GS_OK;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Allocates `count` elements of `size` bytes; on failure returns NULL and remembers how much was wanted. */
+static void *take(struct gs_device *device, int64_t count, size_t size)
+{
+    device->scratch_bytes += (uint64_t)count * size;
+    return gs_arena_alloc_array(&device->arena, (size_t)count, size);
+}
+
+static bool allocate_scratch(struct gs_device *device)
+{
+    const struct gs_config *c = &device->weights->config;
+    struct gs_cpu_scratch *s = &device->scratch;
+    int64_t n = GS_CPU_MAX_TOKENS, routes = n * c->n_active, q_width = c->n_head * c->d_head;
+    int64_t kv_width = c->n_kv_head * c->d_head, n_threads = (int64_t)gs_threads_count(device->threads);
+    s->thread_row_size = larger(larger(c->d_model, q_width), c->d_ff);
+    return (s->rows = take(device, n, sizeof *s->rows)) &&
+           (s->hidden = take(device, n * c->d_model, sizeof(float))) &&
+           (s->normed = take(device, n * c->d_model, sizeof(float))) &&
+           (s->query = take(device, n * q_width, sizeof(float))) &&
+           (s->key = take(device, n * kv_width, sizeof(float))) &&
+           (s->value = take(device, n * kv_width, sizeof(float))) &&
+           (s->attended = take(device, n * q_width, sizeof(float))) &&
+           (s->projected = take(device, n * c->d_model, sizeof(float))) &&
+           (s->cosine = take(device, n * c->d_head / 2, sizeof(float))) &&
+           (s->sine = take(device, n * c->d_head / 2, sizeof(float))) &&
+           (s->router = take(device, n * c->n_expert, sizeof(float))) &&
+           (s->choice = take(device, routes, sizeof(float))) &&
+           (s->choice_weight = take(device, routes, sizeof(float))) &&
+           (s->routes = take(device, routes, sizeof *s->routes)) &&
+           (s->expert_routes = take(device, c->n_expert + 1, sizeof(int64_t))) &&
+           (s->active = take(device, c->n_expert, sizeof(int64_t))) &&
+           (s->gate_up = take(device, routes * 2 * c->d_ff, sizeof(float))) &&
+           (s->activated = take(device, routes * c->d_ff, sizeof(float))) &&
+           (s->expert_out = take(device, routes * c->d_model, sizeof(float))) &&
+           (s->moe = take(device, n * c->d_model, sizeof(float))) &&
+           (s->pointers = take(device, routes, sizeof(float *))) &&
+           (s->expert_inputs = take(device, routes, sizeof(float *))) &&
+           (s->thread_rows = take(device, n_threads * s->thread_row_size, sizeof(float))) &&
+           (s->thread_dots = take(device, n_threads * routes, sizeof(float)));
+}
+
+/* Room for the logits of n_rows rows. One row is there from the start, so decoding never allocates. */
+static gs_status reserve_logits(struct gs_device *device, size_t n_rows, struct gs_error *error)
+{
+    if (n_rows <= device->logit_capacity)
+        return GS_OK;
+    size_t bytes = n_rows * (size_t)device->weights->config.n_vocab * sizeof(float);
+    float *logits = realloc(device->logits, bytes);
+    if (!logits)
+        return gs_fail_memory(error, bytes);
+    device->logits = logits;
+    device->logit_capacity = n_rows;
+    return GS_OK;
+}
+
+static gs_status cpu_load(struct gs_device *device, const struct gs_weights *weights,
+                          gs_progress_fn *progress, void *progress_user, struct gs_error *error)
+{
+    if (device->weights)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "this device has its weights already");
+    device->weights = weights;
+    gs_yarn_init(&weights->config, &device->yarn);
+    if (!allocate_scratch(device))
+        return gs_fail_memory(error, device->scratch_bytes);
+    if (progress)
+        progress(progress_user, weights->bytes, weights->bytes);
+    return reserve_logits(device, 1, error);
+}
+
+static size_t cpu_max_tokens(const struct gs_device *device)
+{
+    (void)device;
+    return GS_CPU_MAX_TOKENS;
+}
+
+static uint64_t cpu_kv_bytes(const struct gs_device *device, int64_t capacity)
+{
+    return gs_kv_bytes(&device->weights->config, capacity, GS_CPU_MAX_TOKENS);
+}
+
+static uint64_t cpu_scratch_bytes(const struct gs_device *device)
+{
+    return device->scratch_bytes + (uint64_t)device->weights->config.n_vocab * sizeof(float);
+}
+
+static gs_status cpu_kv_create(struct gs_device *device, int64_t capacity, struct gs_kv **out,
+                               struct gs_error *error)
+{
+    return gs_kv_open(&device->weights->config, capacity, GS_CPU_MAX_TOKENS, out, error);
+}
+
+/* Lays the steps out as rows and checks them; *n_logits counts the rows that want logits. */
+static gs_status lay_out_rows(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
+                              int64_t *n_rows, size_t *n_logits, struct gs_error *error)
+{
+    *n_rows = 0;
+    *n_logits = 0;
+    for (size_t i = 0; i < n_steps; i++) {
+        const struct gs_step *step = &steps[i];
+        for (size_t j = 0; j < i; j++)
+            if (steps[j].kv == step->kv)
+                return gs_fail(error, GS_INVALID_ARGUMENT, "steps %zu and %zu have the same timeline", j, i);
+        int64_t left = step->kv->capacity - step->kv->length;
+        if (step->n_tokens == 0 || step->n_tokens > (size_t)(GS_CPU_MAX_TOKENS - *n_rows))
+            return gs_fail(error, GS_INVALID_ARGUMENT, "a forward takes 1 to %d tokens a step and in all",
+                           GS_CPU_MAX_TOKENS);
+        if (step->n_tokens > (size_t)left)
+            return gs_fail(error, GS_CONTEXT_FULL,
+                           "%zu tokens, but only %lld of %lld are left in the context", step->n_tokens,
+                           (long long)left, (long long)step->kv->capacity);
+        for (size_t t = 0; t < step->n_tokens; t++) {
+            int32_t token = step->tokens[t];
+            if (token < 0 || token >= device->weights->config.n_vocab)
+                return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %lld", (int)token,
+                               (long long)device->weights->config.n_vocab - 1);
+            bool wants = step->want == GS_WANT_ALL || (step->want == GS_WANT_LAST && t + 1 == step->n_tokens);
+            device->scratch.rows[(*n_rows)++] =
+                (struct gs_cpu_row){step->kv, token, step->kv->length + (int64_t)t, wants};
+            *n_logits += wants;
+        }
+    }
+    return GS_OK;
+}
+
+static gs_status cpu_forward(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
+                             const _Atomic bool *cancelled, struct gs_error *error)
+{
+    double start = gs_clock_seconds();
+    int64_t n_rows;
+    size_t n_logits;
+    gs_status status = lay_out_rows(device, steps, n_steps, &n_rows, &n_logits, error);
+    if (status == GS_OK)
+        status = reserve_logits(device, n_logits, error);
+    if (status != GS_OK)
+        return status;
+    for (size_t i = 0; i < n_steps; i++)
+        gs_kv_begin_write(steps[i].kv, (int64_t)steps[i].n_tokens);
+    status = gs_cpu_reference_forward(device, n_rows, cancelled, error);
+    if (status != GS_OK)
+        return status;
+    for (size_t i = 0; i < n_steps; i++)
+        steps[i].kv->length += (int64_t)steps[i].n_tokens;
+    device->stats.n_tokens += (uint64_t)n_rows;
+    device->stats.n_forward++;
+    device->stats.seconds += gs_clock_seconds() - start;
+    return GS_OK;
+}
+
+static const float *cpu_logits(const struct gs_device *device, size_t row)
+{
+    return row < device->n_logit_rows ? device->logits + row * (size_t)device->weights->config.n_vocab : NULL;
+}
+
+static void cpu_tap(struct gs_device *device, gs_tap_fn *fn, void *user)
+{
+    device->tap = fn;
+    device->tap_user = user;
+}
+
+static void cpu_stats(const struct gs_device *device, struct gs_backend_stats *stats)
+{
+    *stats = device->stats;
+}
+
+const struct gs_backend gs_backend_cpu = {
+    .name = "cpu",
+    .probe = cpu_probe,
+    .open = cpu_open,
+    .close = cpu_close,
+    .load = cpu_load,
+    .max_tokens = cpu_max_tokens,
+    .kv_bytes = cpu_kv_bytes,
+    .scratch_bytes = cpu_scratch_bytes,
+    .kv_create = cpu_kv_create,
+    .kv_free = gs_kv_free,
+    .kv_length = gs_kv_length,
+    .kv_truncate = gs_kv_truncate,
+    .kv_copy = gs_kv_copy,
+    .kv_export = gs_kv_export,
+    .kv_import = gs_kv_import,
+    .forward = cpu_forward,
+    .logits = cpu_logits,
+    .tap = cpu_tap,
+    .stats = cpu_stats,
+};

@@ -1,0 +1,82 @@
+/* The CPU device: what forward needs, and the scratch that it works in. */
+#ifndef GS_BACKEND_CPU_DEVICE_H
+#define GS_BACKEND_CPU_DEVICE_H
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/kv.h"
+#include "base/threads.h"
+#include "model/yarn.h"
+
+#define GS_CPU_MAX_TOKENS 256 /* of one forward */
+#define GS_CPU_KEY_BLOCK  64  /* keys that attention takes at a time */
+
+/* One row of a forward: a token of some timeline. */
+struct gs_cpu_row {
+    struct gs_kv *kv;
+    int32_t token;
+    int64_t position;
+    bool wants_logits;
+};
+
+/* A row sent to an expert. Sorted by expert, then by row. */
+struct gs_cpu_route {
+    int64_t row;
+    int64_t expert;
+    float weight;
+};
+
+/* Buffers for GS_CPU_MAX_TOKENS rows; T is the number of rows of the forward under way. */
+struct gs_cpu_scratch {
+    struct gs_cpu_row *rows;     /* [T] */
+    float *hidden;               /* [T][d_model]: the residual stream */
+    float *normed;               /* [T][d_model] */
+    float *query;                /* [T][n_head*d_head] */
+    float *key;                  /* [T][n_kv_head*d_head] */
+    float *value;                /* [T][n_kv_head*d_head] */
+    float *attended;             /* [T][n_head*d_head] */
+    float *projected;            /* [T][d_model] */
+    float *cosine, *sine;        /* [T][d_head/2] */
+    float *router;               /* [T][n_expert]: logits */
+    float *choice;               /* [T][n_active]: expert ids, best first */
+    float *choice_weight;        /* [T][n_active] */
+    struct gs_cpu_route *routes; /* [T*n_active] */
+    int64_t *expert_routes;      /* [n_expert+1]: routes of expert e are expert_routes[e] ... [e+1]-1 */
+    int64_t *active;             /* [n_expert]: experts that have routes */
+    float *gate_up;              /* [T*n_active][2*d_ff] */
+    float *activated;            /* [T*n_active][d_ff] */
+    float *expert_out;           /* [T*n_active][d_model] */
+    float *moe;                  /* [T][d_model] */
+    const float **pointers;      /* [T*n_active] */
+    const float **expert_inputs; /* [T*n_active]: of each route */
+    float *thread_rows;          /* [n_threads][largest row of weights] */
+    float *thread_dots;          /* [n_threads][T*n_active] */
+    int64_t thread_row_size;     /* floats */
+};
+
+struct gs_device {
+    const struct gs_weights *weights;
+    const struct gs_kernels *kernels;
+    struct gs_threads *threads;
+    struct gs_yarn yarn;
+    struct gs_arena arena; /* the scratch */
+    struct gs_cpu_scratch scratch;
+    uint64_t scratch_bytes;
+
+    float *logits; /* [logit_capacity][n_vocab] */
+    size_t logit_capacity;
+    size_t n_logit_rows;
+
+    gs_tap_fn *tap;
+    void *tap_user;
+    struct gs_backend_stats stats;
+};
+
+/*
+ * The model in plain order, over the rows that scratch.rows describes (n_rows of them); logits go to
+ * device->logits. Caches are written but their lengths left alone.
+ */
+gs_status gs_cpu_reference_forward(struct gs_device *device, int64_t n_rows, const _Atomic bool *cancelled,
+                                   struct gs_error *error);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * The inner loops of the CPU backend, one table of them for each instruction set, chosen once by what the
+ * processor has. Every variant of the exact loops gives the same bits.
+ */
+#ifndef GS_BACKEND_CPU_KERNELS_H
+#define GS_BACKEND_CPU_KERNELS_H
+
+#include <stddef.h>
+
+struct gs_kernels {
+    const char *isa; /* "generic", "avx2", "avx512" */
+
+    /*
+     * out[j] = w [n] . x[j] [n] for j = 0 ... n_x-1, in float32 with this order of summation: 32 lanes,
+     * element i in lane i mod 32, each lane summed in ascending i (a multiplication and an addition, each
+     * rounded); then lane l += lane l+16, l+8, l+4, l+2, l+1.
+     */
+    void (*dot)(const float *w, const float *const *x, size_t n_x, size_t n, float *out);
+};
+
+/* The best that this processor can run. */
+const struct gs_kernels *gs_kernels_best(void);
+
+/* All that this processor can run, worst first: for tests. */
+size_t gs_kernels_count(void);
+const struct gs_kernels *gs_kernels_at(size_t index);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * One timeline's keys and values in float32. Full layers keep every position; window layers keep a ring of
+ * the window and one step, so that a step of many tokens can be written whole before it is read.
+ */
+#ifndef GS_BACKEND_CPU_KV_H
+#define GS_BACKEND_CPU_KV_H
+
+#include "backend/backend.h"
+
+struct gs_kv_layer {
+    float *keys;    /* [n_kv_head][n_slot][d_head], rotated */
+    float *values;  /* [n_kv_head][n_slot][d_head] */
+    int64_t n_slot; /* position p lives in slot p mod n_slot */
+};
+
+struct gs_kv {
+    const struct gs_config *config;
+    int64_t capacity;           /* tokens */
+    int64_t length;             /* tokens whose keys and values are complete, in every layer */
+    int64_t ring_first;         /* the first position that the rings still hold */
+    struct gs_kv_layer *layers; /* [n_layer] */
+};
+
+/* max_step: the most tokens of one forward. */
+uint64_t gs_kv_bytes(const struct gs_config *config, int64_t capacity, int64_t max_step);
+gs_status gs_kv_open(const struct gs_config *config, int64_t capacity, int64_t max_step, struct gs_kv **out,
+                     struct gs_error *error);
+void gs_kv_free(struct gs_kv *kv);
+
+/* Where the key and value of a position go, and come from. */
+float *gs_kv_key(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position);
+float *gs_kv_value(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position);
+
+/* To be told before positions up to length + n_tokens - 1 are written. */
+void gs_kv_begin_write(struct gs_kv *kv, int64_t n_tokens);
+
+int64_t gs_kv_length(const struct gs_kv *kv);
+int64_t gs_kv_truncate(struct gs_kv *kv, int64_t length);
+gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error);
+gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error);
+gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error);
+
+#endif

@@ -1,0 +1,40 @@
+#include "backend/registry.h"
+
+#include "backend/cpu/cpu.h"
+#include "base/status.h"
+
+#include <string.h>
+
+/* Best first. */
+static const struct gs_backend *const backends[] = {
+    &gs_backend_cpu,
+};
+
+size_t gs_backend_count(void)
+{
+    return sizeof backends / sizeof backends[0];
+}
+
+const struct gs_backend *gs_backend_at(size_t index)
+{
+    return backends[index];
+}
+
+gs_status gs_backend_find(const char *name, const struct gs_backend **out, struct gs_error *error)
+{
+    struct gs_buffer names = {0};
+    *out = NULL;
+    for (size_t i = 0; i < gs_backend_count() && !*out; i++) {
+        char description[200];
+        bool wanted = !name || strcmp(name, backends[i]->name) == 0;
+        if (wanted && (name || backends[i]->probe(description, sizeof description)))
+            *out = backends[i];
+        gs_buffer_print(&names, NULL, "%s%s", i > 0 ? ", " : "", backends[i]->name);
+    }
+    gs_status status = GS_OK;
+    if (!*out)
+        status = gs_fail(error, GS_UNSUPPORTED, "no backend %s: this build has %s",
+                         gs_quote(name ? name : "").text, names.data ? names.data : "none");
+    gs_buffer_free(&names);
+    return status;
+}

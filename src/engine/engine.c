@@ -1,0 +1,126 @@
+#include "engine/engine.h"
+
+#include "backend/registry.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+
+static struct gs_model_info make_info(const struct gs_weights *weights)
+{
+    const struct gs_config *c = &weights->config;
+    return (struct gs_model_info){.n_layer = c->n_layer,
+                                  .d_model = c->d_model,
+                                  .d_head = c->d_head,
+                                  .n_head = c->n_head,
+                                  .n_kv_head = c->n_kv_head,
+                                  .n_expert = c->n_expert,
+                                  .n_active = c->n_active,
+                                  .d_ff = c->d_ff,
+                                  .n_vocab = c->n_vocab,
+                                  .window = c->window,
+                                  .max_ctx = c->max_ctx,
+                                  .n_param = weights->n_param,
+                                  .n_param_active = weights->n_param_active};
+}
+
+static gs_status open_model(struct gs_engine *engine, const char *path,
+                            const struct gs_engine_options *options, struct gs_error *error)
+{
+    gs_status status = gs_backend_find(options->backend, &engine->backend, error);
+    if (status == GS_OK)
+        status = gs_checkpoint_open(path, &engine->checkpoint, error);
+    if (status == GS_OK)
+        status = gs_weights_bind(engine->checkpoint, options->progress, options->progress_user,
+                                 &engine->weights, error);
+    if (status != GS_OK)
+        return status;
+    engine->info = make_info(engine->weights);
+
+    struct gs_device_options device_options = {.n_threads = options->n_threads};
+    status = engine->backend->open(&device_options, &engine->device, error);
+    if (status == GS_OK)
+        status = engine->backend->load(engine->device, engine->weights, options->progress,
+                                       options->progress_user, error);
+    return status;
+}
+
+gs_status gs_engine_open(const char *path, const struct gs_engine_options *options, struct gs_engine **out,
+                         struct gs_error *error)
+{
+    const struct gs_engine_options defaults = {0};
+    *out = NULL;
+    struct gs_engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return gs_fail_memory(error, sizeof *engine);
+    engine->has_mutex = pthread_mutex_init(&engine->mutex, NULL) == 0;
+    gs_status status = engine->has_mutex ? open_model(engine, path, options ? options : &defaults, error)
+                                         : gs_fail(error, GS_OUT_OF_MEMORY, "cannot make a mutex");
+    if (status != GS_OK) {
+        gs_engine_close(engine);
+        return status;
+    }
+    *out = engine;
+    return GS_OK;
+}
+
+void gs_engine_close(struct gs_engine *engine)
+{
+    if (!engine)
+        return;
+    if (engine->device)
+        engine->backend->close(engine->device);
+    gs_weights_free(engine->weights);
+    gs_checkpoint_close(engine->checkpoint);
+    if (engine->has_mutex)
+        pthread_mutex_destroy(&engine->mutex);
+    free(engine);
+}
+
+const struct gs_model_info *gs_engine_info(const struct gs_engine *engine)
+{
+    return &engine->info;
+}
+
+const char *gs_engine_backend(const struct gs_engine *engine)
+{
+    return engine->backend->name;
+}
+
+const int32_t *gs_engine_stop_ids(const struct gs_engine *engine, size_t *count)
+{
+    *count = engine->weights->config.n_stop_ids;
+    return engine->weights->config.stop_ids;
+}
+
+/* The largest context whose cache fits in `bytes`: kv_bytes grows with the context. */
+static int64_t largest_context(const struct gs_engine *engine, uint64_t bytes)
+{
+    int64_t fits = 0, too_large = engine->info.max_ctx + 1;
+    while (too_large - fits > 1) {
+        int64_t middle = fits + (too_large - fits) / 2;
+        if (engine->backend->kv_bytes(engine->device, middle) <= bytes)
+            fits = middle;
+        else
+            too_large = middle;
+    }
+    return fits;
+}
+
+gs_status gs_engine_plan(const struct gs_engine *engine, int64_t n_ctx, struct gs_memory_plan *plan,
+                         struct gs_error *error)
+{
+    *plan = (struct gs_memory_plan){0};
+    if (n_ctx < 1 || n_ctx > engine->info.max_ctx)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "a context of %lld tokens: this model takes 1 to %lld",
+                       (long long)n_ctx, (long long)engine->info.max_ctx);
+    plan->n_ctx = n_ctx;
+    plan->weight_bytes = engine->weights->bytes;
+    plan->kv_bytes = engine->backend->kv_bytes(engine->device, n_ctx);
+    plan->scratch_bytes = engine->backend->scratch_bytes(engine->device);
+    plan->available_bytes = gs_memory_available();
+    /* The scratch is allocated already and so is no longer part of what is available. */
+    plan->largest_n_ctx =
+        plan->available_bytes > 0 ? largest_context(engine, plan->available_bytes) : engine->info.max_ctx;
+    return GS_OK;
+}

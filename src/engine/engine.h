@@ -1,0 +1,19 @@
+/* A loaded model, as sessions see it. */
+#ifndef GS_ENGINE_ENGINE_H
+#define GS_ENGINE_ENGINE_H
+
+#include "backend/backend.h"
+
+#include <pthread.h>
+
+struct gs_engine {
+    struct gs_checkpoint *checkpoint;
+    struct gs_weights *weights;
+    const struct gs_backend *backend;
+    struct gs_device *device;
+    struct gs_model_info info;
+    pthread_mutex_t mutex; /* one forward at a time; its logits are copied out before it is released */
+    bool has_mutex;
+};
+
+#endif

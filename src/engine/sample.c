@@ -1,0 +1,285 @@
+/*
+ * Logits -> one token. The draws are reproducible everywhere: the generator is integer arithmetic, the
+ * probabilities are made by base/math.h, and every sum has a fixed order (docs/sampling.md).
+ */
+#include "base/math.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct candidate {
+    int32_t id;
+    float logit;
+    double probability; /* not normalised: exp(logit - largest) */
+};
+
+struct gs_sampler {
+    struct gs_sampling sampling;
+    struct gs_logit_bias *bias;
+    size_t n_vocab;
+    uint64_t n_draws;
+    float *logits;                /* [n_vocab]: after penalties and bias */
+    int32_t *counts;              /* [n_vocab]: occurrences in the timeline, zero between draws */
+    struct candidate *candidates; /* [n_vocab] */
+};
+
+struct gs_sampling gs_sampling_default(void)
+{
+    return (struct gs_sampling){.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
+}
+
+static gs_status check_number(const char *name, float value, bool in_range, const char *range,
+                              struct gs_error *error)
+{
+    if (in_range && __builtin_isfinite(value))
+        return GS_OK;
+    return gs_fail(error, GS_INVALID_ARGUMENT, "%s %g: must be %s", name, (double)value, range);
+}
+
+static gs_status check(const struct gs_sampling *s, size_t n_vocab, struct gs_error *error)
+{
+    gs_status status = check_number("temperature", s->temperature, s->temperature >= 0, "0 or more", error);
+    if (status == GS_OK)
+        status =
+            check_number("top-p", s->top_p, s->top_p > 0 && s->top_p <= 1, "above 0 and at most 1", error);
+    if (status == GS_OK)
+        status = check_number("min-p", s->min_p, s->min_p >= 0 && s->min_p <= 1, "0 to 1", error);
+    if (status == GS_OK)
+        status = check_number("repetition penalty", s->repetition_penalty, s->repetition_penalty > 0,
+                              "above 0", error);
+    if (status == GS_OK)
+        status = check_number("presence penalty", s->presence_penalty, true, "a finite number", error);
+    if (status == GS_OK)
+        status = check_number("frequency penalty", s->frequency_penalty, true, "a finite number", error);
+    if (status == GS_OK && s->top_k < 0)
+        status = gs_fail(error, GS_INVALID_ARGUMENT, "top-k %d: must be 0 (off) or more", (int)s->top_k);
+    for (size_t i = 0; status == GS_OK && i < s->n_bias; i++) {
+        if (s->bias[i].id < 0 || (size_t)s->bias[i].id >= n_vocab)
+            status = gs_fail(error, GS_INVALID_ARGUMENT, "logit bias for token id %d: not in 0 ... %zu",
+                             (int)s->bias[i].id, n_vocab - 1);
+        else
+            status = check_number("logit bias", s->bias[i].bias, true, "a finite number", error);
+    }
+    return status;
+}
+
+gs_status gs_sampler_open(const struct gs_sampling *sampling, size_t n_vocab, struct gs_sampler **out,
+                          struct gs_error *error)
+{
+    *out = NULL;
+    if (n_vocab == 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "a sampler needs a vocabulary");
+    gs_status status = check(sampling, n_vocab, error);
+    if (status != GS_OK)
+        return status;
+    struct gs_sampler *sampler = calloc(1, sizeof *sampler);
+    if (!sampler)
+        return gs_fail_memory(error, sizeof *sampler);
+    sampler->sampling = *sampling;
+    sampler->n_vocab = n_vocab;
+    sampler->bias = calloc(sampling->n_bias + 1, sizeof *sampler->bias);
+    sampler->logits = calloc(n_vocab, sizeof *sampler->logits);
+    sampler->counts = calloc(n_vocab, sizeof *sampler->counts);
+    sampler->candidates = calloc(n_vocab, sizeof *sampler->candidates);
+    if (!sampler->bias || !sampler->logits || !sampler->counts || !sampler->candidates) {
+        gs_sampler_close(sampler);
+        return gs_fail_memory(error, n_vocab * (sizeof *sampler->candidates + 8));
+    }
+    if (sampling->n_bias > 0)
+        memcpy(sampler->bias, sampling->bias, sampling->n_bias * sizeof *sampler->bias);
+    sampler->sampling.bias = sampler->bias;
+    *out = sampler;
+    return GS_OK;
+}
+
+void gs_sampler_close(struct gs_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    free(sampler->candidates);
+    free(sampler->counts);
+    free(sampler->logits);
+    free(sampler->bias);
+    free(sampler);
+}
+
+/*
+ * SplitMix64 (Steele, Lea and Flood 2014) as a function of the draw's number: the state before draw n is
+ * seed + n * 0x9E3779B97F4A7C15. The top 53 bits make a number in [0, 1).
+ */
+static double uniform(uint64_t seed, uint64_t n)
+{
+    uint64_t z = seed + (n + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (double)(z >> 11) * 0x1p-53;
+}
+
+static void apply_penalties(struct gs_sampler *sampler, const int32_t *seen, size_t n_seen)
+{
+    const struct gs_sampling *s = &sampler->sampling;
+    if (s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f) {
+        for (size_t i = 0; i < n_seen; i++)
+            sampler->counts[seen[i]]++;
+        for (size_t i = 0; i < n_seen; i++) {
+            int32_t count = sampler->counts[seen[i]];
+            float *logit = &sampler->logits[seen[i]];
+            if (count == 0)
+                continue; /* an earlier occurrence was this one's turn */
+            *logit = *logit > 0 ? *logit / s->repetition_penalty : *logit * s->repetition_penalty;
+            *logit -= s->presence_penalty + (float)count * s->frequency_penalty;
+            sampler->counts[seen[i]] = 0;
+        }
+    }
+    for (size_t i = 0; i < s->n_bias; i++)
+        sampler->logits[s->bias[i].id] += s->bias[i].bias;
+}
+
+static int32_t argmax(const float *logits, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return (int32_t)best;
+}
+
+/* Best first; equal logits by ascending id, so that the order is total. */
+static int compare_candidates(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit > y->logit ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static double sum_of(const struct candidate *candidates, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++)
+        sum += candidates[i].probability;
+    return sum;
+}
+
+/* Moves the best k of n > k candidates to the front, in no order (Hoare's quickselect). */
+static void select_best(struct candidate *c, size_t n, size_t k)
+{
+    ptrdiff_t low = 0, high = (ptrdiff_t)n - 1, last = (ptrdiff_t)k - 1;
+    while (low < high) {
+        struct candidate pivot = c[low + (high - low) / 2];
+        ptrdiff_t i = low, j = high;
+        while (i <= j) {
+            while (compare_candidates(&c[i], &pivot) < 0)
+                i++;
+            while (compare_candidates(&pivot, &c[j]) < 0)
+                j--;
+            if (i <= j) {
+                struct candidate swapped = c[i];
+                c[i++] = c[j];
+                c[j--] = swapped;
+            }
+        }
+        /* Now low ... j are no worse than the pivot, i ... high no better, and what lies between equals it.
+         */
+        if (last <= j)
+            high = j;
+        else if (last >= i)
+            low = i;
+        else
+            return;
+    }
+}
+
+/* Drops candidates below `least`, keeping the order; returns how many are left. */
+static size_t drop_below(struct candidate *c, size_t n, double least)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (c[i].probability >= least)
+            c[kept++] = c[i];
+    return kept;
+}
+
+/* The smallest set of the best whose probability reaches top_p of all: sorted, best first. */
+static size_t take_top_p(struct candidate *c, size_t n, double top_p)
+{
+    double total = sum_of(c, n), enough = top_p * total, sum = 0.0;
+    /* All that this drops are less than (1 - top_p) of the total together, so what remains reaches top_p. */
+    n = drop_below(c, n, (1.0 - top_p) * total / (double)n);
+    qsort(c, n, sizeof *c, compare_candidates);
+    size_t kept = 0;
+    while (kept < n && (kept == 0 || sum < enough))
+        sum += c[kept++].probability;
+    return kept;
+}
+
+/* Keeps the candidates that top-k, top-p and min-p keep; returns how many, in ascending order of the id. */
+static size_t filter(struct gs_sampler *sampler, double largest)
+{
+    const struct gs_sampling *s = &sampler->sampling;
+    struct candidate *c = sampler->candidates;
+    size_t n = sampler->n_vocab;
+    bool ordered = true; /* by id */
+    if (s->top_k > 0 && (size_t)s->top_k < n) {
+        select_best(c, n, (size_t)s->top_k);
+        n = (size_t)s->top_k;
+        qsort(c, n, sizeof *c, compare_ids); /* the sums below have one order */
+    }
+    for (size_t i = 0; i < n; i++)
+        c[i].probability = gs_exp64(((double)c[i].logit - largest) / (double)s->temperature);
+    if (s->top_p < 1.0f) {
+        n = take_top_p(c, n, (double)s->top_p);
+        ordered = false;
+    }
+    if (s->min_p > 0.0f) /* the best one has probability exp(0) = 1 */
+        n = drop_below(c, n, (double)s->min_p);
+    if (!ordered)
+        qsort(c, n, sizeof *c, compare_ids);
+    return n;
+}
+
+gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const int32_t *seen, size_t n_seen,
+                          int32_t *token, struct gs_error *error)
+{
+    *token = -1;
+    for (size_t i = 0; i < sampler->n_vocab; i++)
+        if (!__builtin_isfinite(logits[i]))
+            return gs_fail(error, GS_NON_FINITE, "logit %zu of draw %llu is not a finite number", i,
+                           (unsigned long long)sampler->n_draws);
+    for (size_t i = 0; i < n_seen; i++)
+        if (seen[i] < 0 || (size_t)seen[i] >= sampler->n_vocab)
+            return gs_fail(error, GS_INVALID_ARGUMENT, "seen token id %d is not in 0 ... %zu", (int)seen[i],
+                           sampler->n_vocab - 1);
+    memcpy(sampler->logits, logits, sampler->n_vocab * sizeof *logits);
+    apply_penalties(sampler, seen, n_seen);
+    double u = uniform(sampler->sampling.seed, sampler->n_draws++);
+    int32_t best = argmax(sampler->logits, sampler->n_vocab);
+    if (sampler->sampling.temperature == 0.0f) {
+        *token = best;
+        return GS_OK;
+    }
+    for (size_t i = 0; i < sampler->n_vocab; i++)
+        sampler->candidates[i] = (struct candidate){(int32_t)i, sampler->logits[i], 0.0};
+    size_t n = filter(sampler, (double)sampler->logits[best]);
+
+    /* The first candidate, in ascending order of the id, at which the cumulated probability passes u. */
+    double target = u * sum_of(sampler->candidates, n), sum = 0.0;
+    size_t chosen = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += sampler->candidates[i].probability;
+        if (sampler->candidates[i].probability > 0.0)
+            chosen = i;
+        if (sum > target)
+            break;
+    }
+    *token = sampler->candidates[chosen].id;
+    return GS_OK;
+}

@@ -1,0 +1,216 @@
+/* Where generated tokens come from: a session with its sampler, or a script that stands in for both. */
+#include "base/status.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNNAMED_LOGIT -1e9f /* of the ids that a scripted row does not name */
+
+struct gs_source {
+    /* a model's */
+    struct gs_session *session;
+    struct gs_sampler *sampler;
+    int32_t pending; /* the token to append before the next draw; -1 at the start */
+
+    /* a script's */
+    char *line;     /* one generation; NULL for a model */
+    const char *at; /* in line */
+    bool rows;      /* the line holds rows of logits */
+    size_t generation;
+    size_t n_vocab;
+    float *logits; /* [n_vocab]: of the row under way */
+    struct gs_tokens drawn;
+};
+
+gs_status gs_source_open_model(struct gs_session *session, struct gs_sampler *sampler, struct gs_source **out,
+                               struct gs_error *error)
+{
+    *out = NULL;
+    if (!gs_session_logits(session))
+        return gs_fail(error, GS_INVALID_ARGUMENT, "the session has no logits: sync a prompt first");
+    struct gs_source *source = calloc(1, sizeof *source);
+    if (!source)
+        return gs_fail_memory(error, sizeof *source);
+    source->session = session;
+    source->sampler = sampler;
+    source->pending = -1;
+    *out = source;
+    return GS_OK;
+}
+
+/* Line number `wanted` of the file, without its end; NULL and GS_OK if there are fewer. */
+static gs_status read_line(const char *path, size_t wanted, char **line, struct gs_error *error)
+{
+    *line = NULL;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return gs_fail_io(error, errno, "open", path);
+    size_t capacity = 0;
+    ssize_t length = 0;
+    for (size_t n = 0; n <= wanted && length >= 0; n++)
+        length = getline(line, &capacity, file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (length < 0) {
+        free(*line);
+        *line = NULL;
+    }
+    return failed ? gs_fail_io(error, EIO, "read", path) : GS_OK;
+}
+
+gs_status gs_source_open_script(const char *path, size_t generation, struct gs_sampler *sampler,
+                                size_t n_vocab, struct gs_source **out, struct gs_error *error)
+{
+    static const char rows_mark[] = "logits:";
+    *out = NULL;
+    struct gs_source *source = calloc(1, sizeof *source);
+    if (!source)
+        return gs_fail_memory(error, sizeof *source);
+    source->sampler = sampler;
+    source->generation = generation;
+    source->n_vocab = n_vocab;
+    gs_status status = read_line(path, generation, &source->line, error);
+    if (status == GS_OK && !source->line)
+        status = gs_fail(error, GS_INVALID_ARGUMENT, "%s: has no line %zu for generation %zu",
+                         gs_quote(path).text, generation + 1, generation);
+    if (status != GS_OK)
+        goto cleanup;
+    source->at = source->line;
+    if (strncmp(source->line, rows_mark, strlen(rows_mark)) == 0) {
+        source->rows = true;
+        source->at += strlen(rows_mark);
+        source->logits = malloc(n_vocab * sizeof *source->logits);
+        if (!source->logits)
+            status = gs_fail_memory(error, n_vocab * sizeof *source->logits);
+        else if (!sampler)
+            status = gs_fail(error, GS_INVALID_ARGUMENT, "%s: line %zu holds logits, which need a sampler",
+                             gs_quote(path).text, generation + 1);
+    }
+    if (status == GS_OK) {
+        *out = source;
+        source = NULL;
+    }
+cleanup:
+    gs_source_close(source);
+    return status;
+}
+
+void gs_source_close(struct gs_source *source)
+{
+    if (!source)
+        return;
+    free(source->drawn.ids);
+    free(source->logits);
+    free(source->line);
+    free(source);
+}
+
+static void skip_separators(struct gs_source *source)
+{
+    source->at += strspn(source->at, ", \t\r\n");
+}
+
+static gs_status fail_script(const struct gs_source *source, const char *what, struct gs_error *error)
+{
+    return gs_fail(error, GS_MALFORMED, "script line %zu, column %zu: %s", source->generation + 1,
+                   (size_t)(source->at - source->line) + 1, what);
+}
+
+static gs_status read_id(struct gs_source *source, int32_t *id, struct gs_error *error)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(source->at, &end, 10);
+    if (end == source->at || errno != 0 || value < 0 || (size_t)value >= source->n_vocab)
+        return fail_script(source, "expected a token id of the vocabulary", error);
+    source->at = end;
+    *id = (int32_t)value;
+    return GS_OK;
+}
+
+/* "id=value id=value ... ;" */
+static gs_status read_row(struct gs_source *source, struct gs_error *error)
+{
+    for (size_t i = 0; i < source->n_vocab; i++)
+        source->logits[i] = UNNAMED_LOGIT;
+    for (skip_separators(source); *source->at != '\0' && *source->at != ';'; skip_separators(source)) {
+        int32_t id;
+        gs_status status = read_id(source, &id, error);
+        if (status != GS_OK)
+            return status;
+        if (*source->at != '=')
+            return fail_script(source, "expected '=' after an id", error);
+        char *end;
+        float value = strtof(++source->at, &end);
+        if (end == source->at)
+            return fail_script(source, "expected a number after '='", error);
+        source->at = end;
+        source->logits[id] = value;
+    }
+    if (*source->at == ';')
+        source->at++;
+    return GS_OK;
+}
+
+static gs_status remember(struct gs_tokens *tokens, int32_t id, struct gs_error *error)
+{
+    if (tokens->count == tokens->capacity) {
+        size_t capacity = tokens->capacity ? 2 * tokens->capacity : 64;
+        int32_t *ids = realloc(tokens->ids, capacity * sizeof *ids);
+        if (!ids)
+            return gs_fail_memory(error, capacity * sizeof *ids);
+        tokens->ids = ids;
+        tokens->capacity = capacity;
+    }
+    tokens->ids[tokens->count++] = id;
+    return GS_OK;
+}
+
+static gs_status next_of_script(struct gs_source *source, int32_t *token, struct gs_error *error)
+{
+    skip_separators(source);
+    if (*source->at == '\0')
+        return GS_OK;
+    if (!source->rows)
+        return read_id(source, token, error);
+    gs_status status = read_row(source, error);
+    if (status == GS_OK)
+        status = gs_sampler_draw(source->sampler, source->logits, source->drawn.ids, source->drawn.count,
+                                 token, error);
+    if (status == GS_OK)
+        status = remember(&source->drawn, *token, error);
+    return status;
+}
+
+static gs_status next_of_model(struct gs_source *source, int32_t *token, struct gs_error *error)
+{
+    size_t n_seen;
+    const int32_t *seen = gs_session_tokens(source->session, &n_seen);
+    if (source->pending >= 0) {
+        if ((int64_t)n_seen == gs_session_n_ctx(source->session))
+            return GS_OK;
+        gs_status status = gs_session_append(source->session, &source->pending, 1, error);
+        if (status != GS_OK)
+            return status;
+        source->pending = -1;
+        seen = gs_session_tokens(source->session, &n_seen);
+    }
+    gs_status status =
+        gs_sampler_draw(source->sampler, gs_session_logits(source->session), seen, n_seen, token, error);
+    source->pending = *token;
+    return status;
+}
+
+gs_status gs_source_next(struct gs_source *source, int32_t *token, struct gs_error *error)
+{
+    *token = -1;
+    return source->line ? next_of_script(source, token, error) : next_of_model(source, token, error);
+}
+
+const float *gs_source_logits(const struct gs_source *source)
+{
+    return source->line ? source->logits : gs_session_logits(source->session);
+}
