@@ -32,7 +32,7 @@ ifdef WERROR
 WARNINGS += -Werror
 endif
 # No contraction into fused multiply-add: the exact backend's bits are the same on every processor.
-ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -ffp-contract=off -fno-math-errno $(WARNINGS) \
+ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. -ffp-contract=off -fno-math-errno $(WARNINGS) \
               $(JANSSON_CFLAGS) -pthread -MMD -MP $(CFLAGS)
 LIBS := $(JANSSON_LIBS) -lm -pthread
 

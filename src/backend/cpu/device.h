@@ -9,6 +9,7 @@
 #include "model/yarn.h"
 
 #define GS_CPU_MAX_TOKENS 256 /* of one forward */
+#define GS_CPU_MAX_HEAD   512 /* d_head, as model/config checks it */
 #define GS_CPU_KEY_BLOCK  64  /* keys that attention takes at a time */
 
 /* One row of a forward: a token of some timeline. */

@@ -6,6 +6,7 @@
 #define GS_BACKEND_CPU_KERNELS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct gs_kernels {
     const char *isa; /* "generic", "avx2", "avx512" */
@@ -16,6 +17,9 @@ struct gs_kernels {
      * rounded); then lane l += lane l+16, l+8, l+4, l+2, l+1.
      */
     void (*dot)(const float *w, const float *const *x, size_t n_x, size_t n, float *out);
+
+    /* gs_mxfp4_dequantize, the same bits. */
+    void (*dequantize_mxfp4)(const uint8_t *blocks, const uint8_t *scales, int64_t n, float *out);
 };
 
 /* The best that this processor can run. */

@@ -143,17 +143,20 @@ static void attend(struct gs_device *device, int64_t layer, int64_t t, int64_t h
             scores[i] *= scale;
             block_largest = scores[i] > block_largest ? scores[i] : block_largest;
         }
-        float shrink = gs_exp(largest - block_largest), block_sum = 0.0f;
-        largest = block_largest;
-        for (int64_t j = 0; j < d; j++)
-            out[j] *= shrink;
+        /* A sum a block: its terms are of like size, which keeps the rounding of long contexts small. */
+        float block_sum = 0.0f, block_out[GS_CPU_MAX_HEAD];
+        memset(block_out, 0, (size_t)d * sizeof *block_out);
         for (int64_t i = 0; i < n; i++) {
-            float p = gs_exp(scores[i] - largest);
+            float p = gs_exp(scores[i] - block_largest);
             const float *value = gs_kv_value(row->kv, layer, kv_head, begin + i);
             block_sum += p;
             for (int64_t j = 0; j < d; j++)
-                out[j] += p * value[j];
+                block_out[j] += p * value[j];
         }
+        float shrink = gs_exp(largest - block_largest);
+        largest = block_largest;
+        for (int64_t j = 0; j < d; j++)
+            out[j] = out[j] * shrink + block_out[j];
         sum = sum * shrink + block_sum;
     }
     for (int64_t j = 0; j < d; j++)
@@ -249,8 +252,8 @@ static void expert_rows(void *user, size_t begin, size_t end, size_t thread)
         int64_t expert = s->active[item / weight->rows], r = item % weight->rows;
         int64_t first = s->expert_routes[expert], n = s->expert_routes[expert + 1] - first;
         int64_t at = (expert * weight->rows + r) * groups;
-        gs_mxfp4_dequantize(weight->blocks + at * GS_MXFP4_GROUP_BYTES, weight->scales + at, weight->columns,
-                            row);
+        device->kernels->dequantize_mxfp4(weight->blocks + at * GS_MXFP4_GROUP_BYTES, weight->scales + at,
+                                          weight->columns, row);
         float bias = gs_matrix_element(linear->bias, expert, r);
         device->kernels->dot(row, linear->in + first, (size_t)n, (size_t)weight->columns, dots);
         for (int64_t i = 0; i < n; i++)

@@ -1,10 +1,7 @@
 /* The exact dot product, compiled once for each instruction set (see backend/cpu/kernels.h for the order). */
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernels/variant.h"
 
 #include <string.h>
-
-#define CONCATENATE_(a, b) a##b
-#define CONCATENATE(a, b)  CONCATENATE_(a, b)
 
 #define LANES 32
 #if defined(__AVX512F__)
@@ -65,7 +62,7 @@ static inline __attribute__((always_inline)) void dot_batch(const float *w, cons
         out[j] = reduce(sums[j], w, x[j], whole, n);
 }
 
-static void dot(const float *w, const float *const *x, size_t n_x, size_t n, float *out)
+void GS_VARIANT(gs_dot)(const float *w, const float *const *x, size_t n_x, size_t n, float *out)
 {
     size_t j = 0;
     for (; j + BATCH <= n_x; j += BATCH)
@@ -73,9 +70,3 @@ static void dot(const float *w, const float *const *x, size_t n_x, size_t n, flo
     for (; j < n_x; j++)
         dot_batch(w, x + j, 1, n, out + j);
 }
-
-#define TEXT_OF_(x) #x
-#define TEXT_OF(x)  TEXT_OF_(x)
-
-extern const struct gs_kernels CONCATENATE(gs_kernels_, GS_ISA);
-const struct gs_kernels CONCATENATE(gs_kernels_, GS_ISA) = {.isa = TEXT_OF(GS_ISA), .dot = dot};

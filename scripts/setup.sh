@@ -1,0 +1,62 @@
+#!/bin/sh
+# Installs what building and testing gossamer needs, on Debian, Ubuntu, Fedora and macOS.
+#
+#   scripts/setup.sh            compiler, libraries, test and lint tools
+#   scripts/setup.sh --oracle   also build/venv with PyTorch (CPU) and transformers, for the goldens, and
+#                               build/o200k/tokenizer.json, the published vocabulary, for its tests
+set -eu
+cd "$(dirname "$0")/.."
+
+oracle=no
+for argument in "$@"; do
+    case $argument in
+    --oracle) oracle=yes ;;
+    *) echo "setup.sh: unknown argument $argument: only --oracle is known" >&2; exit 2 ;;
+    esac
+done
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# Installs packages that are not there yet, with one update of the lists and a second try, since mirrors fail.
+apt_install() {
+    missing=""
+    for package in "$@"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+            missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    export DEBIAN_FRONTEND=noninteractive
+    as_root apt-get update -q
+    # shellcheck disable=SC2086
+    as_root apt-get install -q -y --no-install-recommends $missing ||
+        { sleep 5; as_root apt-get update -q; as_root apt-get install -q -y --no-install-recommends $missing; }
+}
+
+if command -v apt-get >/dev/null; then
+    apt_install build-essential pkg-config python3 python3-venv git libjansson-dev libcmocka-dev \
+        clang clang-format cppcheck
+    # libFuzzer's runtime is part of clang's compiler-rt, a package of its own in newer releases.
+    version=$(clang --version | sed -n 's/.*version \([0-9]*\).*/\1/p' | head -n 1)
+    if apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then
+        apt_install "libclang-rt-$version-dev"
+    fi
+elif command -v dnf >/dev/null; then
+    as_root dnf install -y gcc make pkgconf-pkg-config python3 git jansson-devel libcmocka-devel \
+        clang clang-tools-extra compiler-rt cppcheck
+elif command -v brew >/dev/null; then
+    brew install pkg-config python3 jansson cmocka clang-format cppcheck
+else
+    echo "setup.sh: no apt-get, dnf or brew here. Install: a C11 compiler, GNU make, pkg-config, jansson," \
+         "cmocka; for lint and fuzzing clang, clang-format, cppcheck" >&2
+    exit 1
+fi
+
+if [ $oracle = yes ]; then
+    test -x build/venv/bin/python || { mkdir -p build; python3 -m venv build/venv; }
+    build/venv/bin/python -m pip install --quiet --disable-pip-version-check -r tools/oracle/requirements.txt ||
+        { sleep 5; build/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+            -r tools/oracle/requirements.txt; }
+    test -f build/o200k/tokenizer.json || build/venv/bin/python tools/vocab/make_tokenizer.py build/o200k/tokenizer.json
+fi
