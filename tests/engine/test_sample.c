@@ -1,0 +1,289 @@
+/* The sampler against plain restatements of its definition, and its reproducibility. */
+#include "tests/support/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define N 50
+
+static void make_logits(float logits[N], unsigned seed)
+{
+    for (int i = 0; i < N; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        logits[i] = (float)(int32_t)seed * 0x1p-29f;
+    }
+}
+
+/* Frequencies of n_draws draws. */
+static void draw_many(const struct gs_sampling *sampling, const float *logits, const int32_t *seen,
+                      size_t n_seen, int n_draws, double frequency[N])
+{
+    struct gs_sampler *sampler;
+    struct gs_error error;
+    assert_ok(gs_sampler_open(sampling, N, &sampler, &error), &error);
+    memset(frequency, 0, N * sizeof *frequency);
+    for (int i = 0; i < n_draws; i++) {
+        int32_t token;
+        assert_ok(gs_sampler_draw(sampler, logits, seen, n_seen, &token, &error), &error);
+        assert_in_range(token, 0, N - 1);
+        frequency[token] += 1.0 / n_draws;
+    }
+    gs_sampler_close(sampler);
+}
+
+/* What the settings leave of the softmax: by ranking, without any of the sampler's shortcuts. */
+static void expected_distribution(const struct gs_sampling *s, const float *logits, double p[N])
+{
+    int rank[N];
+    double total = 0;
+    for (int i = 0; i < N; i++) {
+        rank[i] = 0;
+        for (int j = 0; j < N; j++)
+            rank[i] += logits[j] > logits[i] || (logits[j] == logits[i] && j < i);
+        p[i] = exp((double)logits[i] / (double)s->temperature);
+        if (s->top_k > 0 && rank[i] >= s->top_k)
+            p[i] = 0;
+        total += p[i];
+    }
+    double before[N], best = 0;
+    for (int i = 0; i < N; i++) {
+        before[i] = 0; /* the probability of all that rank before it */
+        for (int j = 0; j < N; j++)
+            before[i] += rank[j] < rank[i] ? p[j] / total : 0;
+        best = p[i] > best ? p[i] : best;
+    }
+    double left = 0;
+    for (int i = 0; i < N; i++) {
+        if (before[i] >= (double)s->top_p || p[i] < (double)s->min_p * best)
+            p[i] = 0;
+        left += p[i];
+    }
+    for (int i = 0; i < N; i++)
+        p[i] /= left;
+}
+
+static void draws_follow_the_distribution(void **state)
+{
+    (void)state;
+    static const struct {
+        float temperature, top_p, min_p;
+        int32_t top_k;
+    } cases[] = {{1, 1, 0, 0},        {0.5f, 1, 0, 0},    {2, 1, 0, 7},    {1, 0.9f, 0, 0},
+                 {1, 0.3f, 0, 0},     {1, 0.0001f, 0, 0}, {1, 1, 0.2f, 0}, {1.5f, .8f, 0.1f, 9},
+                 {1, 0.7f, 0.05f, 1}, {1, 1, 1, 0},       {0.7f, 1, 0, N}, {1, 0.95f, 0, 20},
+                 {3, 0.999f, 0, 0}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (unsigned seed = 1; seed <= 3; seed++) {
+            float logits[N];
+            double expected[N], seen[N];
+            make_logits(logits, seed);
+            struct gs_sampling s = gs_sampling_default();
+            s.temperature = cases[c].temperature;
+            s.top_p = cases[c].top_p;
+            s.min_p = cases[c].min_p;
+            s.top_k = cases[c].top_k;
+            s.seed = seed;
+            expected_distribution(&s, logits, expected);
+            draw_many(&s, logits, NULL, 0, 20000, seen);
+            for (int i = 0; i < N; i++) {
+                if (expected[i] == 0)
+                    assert_true(seen[i] == 0);
+                /* six standard deviations */
+                assert_true(fabs(seen[i] - expected[i]) <=
+                            6 * sqrt(expected[i] * (1 - expected[i]) / 20000) + 1e-9);
+            }
+        }
+}
+
+static void temperature_zero_takes_the_first_largest(void **state)
+{
+    (void)state;
+    float logits[N];
+    double seen[N];
+    make_logits(logits, 9);
+    logits[31] = logits[12] = 100;
+    struct gs_sampling s = gs_sampling_default();
+    s.temperature = 0;
+    draw_many(&s, logits, NULL, 0, 3, seen);
+    assert_true(seen[12] > 0.99);
+}
+
+static void a_seed_gives_the_same_tokens_everywhere(void **state)
+{
+    (void)state;
+    /* Uniform logits over 8 tokens: token n is floor(8 u), u from SplitMix64 with seed 42 (docs/sampling.md).
+     */
+    float logits[8] = {0};
+    static const int32_t expected[] = {5, 1, 2, 2, 0, 6, 1, 6};
+    struct gs_sampling s = gs_sampling_default();
+    s.seed = 42;
+    struct gs_sampler *sampler;
+    struct gs_error error;
+    assert_ok(gs_sampler_open(&s, 8, &sampler, &error), &error);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        int32_t token;
+        assert_ok(gs_sampler_draw(sampler, logits, NULL, 0, &token, &error), &error);
+        assert_int_equal(token, expected[i]);
+    }
+    gs_sampler_close(sampler);
+}
+
+static void penalties_and_bias(void **state)
+{
+    (void)state;
+    float logits[N] = {0};
+    double seen[N];
+    logits[3] = 2;
+    logits[4] = 1.9f;
+    logits[5] = -1;
+    struct gs_sampling s = gs_sampling_default();
+    s.temperature = 0;
+    const int32_t timeline[] = {3, 3, 5};
+
+    draw_many(&s, logits, timeline, 3, 1, seen);
+    assert_true(seen[3] == 1);
+    s.presence_penalty = 0.05f; /* 1.95 is still the largest */
+    draw_many(&s, logits, timeline, 3, 1, seen);
+    assert_true(seen[3] == 1);
+    s.presence_penalty = 0;
+    s.frequency_penalty = 0.06f; /* 2 - 2 * 0.06 = 1.88 < 1.9 */
+    draw_many(&s, logits, timeline, 3, 1, seen);
+    assert_true(seen[4] == 1);
+    s.frequency_penalty = 0;
+    s.repetition_penalty = 1.1f; /* once, however often it was seen: 2 / 1.1 < 1.9 */
+    draw_many(&s, logits, timeline, 3, 1, seen);
+    assert_true(seen[4] == 1);
+    s.repetition_penalty = 1.04f; /* 2 / 1.04 > 1.9, but 2 / 1.04^2 < 1.9 */
+    draw_many(&s, logits, timeline, 3, 1, seen);
+    assert_true(seen[3] == 1);
+    s.repetition_penalty = 0.25f; /* a negative logit is multiplied: -0.25; positive 2 / 0.25 = 8 */
+    draw_many(&s, logits, timeline, 3, 1, seen);
+    assert_true(seen[3] == 1);
+    s.repetition_penalty = 1;
+    const struct gs_logit_bias bias[] = {{3, -5}, {7, 3}};
+    s.bias = bias;
+    s.n_bias = 2;
+    draw_many(&s, logits, timeline, 3, 1, seen);
+    assert_true(seen[7] == 1);
+}
+
+static void bad_settings_are_named(void **state)
+{
+    (void)state;
+    struct gs_sampler *sampler;
+    struct gs_error error;
+#define REFUSED(field, value, part)                                                                          \
+    do {                                                                                                     \
+        struct gs_sampling s = gs_sampling_default();                                                        \
+        s.field = (value);                                                                                   \
+        assert_fails(gs_sampler_open(&s, N, &sampler, &error), GS_INVALID_ARGUMENT, part, &error);           \
+        assert_null(sampler);                                                                                \
+    } while (0)
+    REFUSED(temperature, -0.1f, "temperature -0.1: must be 0 or more");
+    REFUSED(temperature, NAN, "temperature");
+    REFUSED(temperature, INFINITY, "temperature");
+    REFUSED(top_p, 0, "top-p");
+    REFUSED(top_p, 1.01f, "top-p");
+    REFUSED(min_p, -0.1f, "min-p");
+    REFUSED(min_p, 1.1f, "min-p");
+    REFUSED(top_k, -1, "top-k -1");
+    REFUSED(repetition_penalty, 0, "repetition penalty");
+    REFUSED(presence_penalty, NAN, "presence penalty");
+    REFUSED(frequency_penalty, INFINITY, "frequency penalty");
+#undef REFUSED
+    struct gs_logit_bias bias = {N, 1};
+    struct gs_sampling s = gs_sampling_default();
+    s.bias = &bias;
+    s.n_bias = 1;
+    assert_fails(gs_sampler_open(&s, N, &sampler, &error), GS_INVALID_ARGUMENT, "50: not in 0 ... 49",
+                 &error);
+}
+
+static void non_finite_logits_are_an_error(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (int b = 0; b < 3; b++)
+        for (int at = 0; at < N; at += 7)
+            for (int greedy = 0; greedy < 2; greedy++) {
+                float logits[N], logprob;
+                make_logits(logits, 4);
+                logits[at] = bad[b];
+                struct gs_sampling s = gs_sampling_default();
+                s.temperature = greedy ? 0 : 1;
+                struct gs_sampler *sampler;
+                struct gs_error error;
+                int32_t token;
+                assert_ok(gs_sampler_open(&s, N, &sampler, &error), &error);
+                assert_fails(gs_sampler_draw(sampler, logits, NULL, 0, &token, &error), GS_NON_FINITE,
+                             "not a finite number", &error);
+                assert_int_equal(token, -1);
+                assert_fails(gs_logprobs(logits, N, 1, &logprob, NULL, 0, &error), GS_NON_FINITE, "finite",
+                             &error);
+                gs_sampler_close(sampler);
+            }
+}
+
+static void extreme_logits_do_not_break_the_draw(void **state)
+{
+    (void)state;
+    float logits[N];
+    double seen[N];
+    for (int i = 0; i < N; i++)
+        logits[i] = i == 20 ? 3e38f : -3e38f;
+    struct gs_sampling s = gs_sampling_default();
+    s.temperature = 1e-30f;
+    draw_many(&s, logits, NULL, 0, 100, seen);
+    assert_true(seen[20] > 0.99);
+    s.temperature = 1e30f;
+    for (int i = 0; i < N; i++)
+        logits[i] = (float)i;
+    draw_many(&s, logits, NULL, 0, 20000, seen);
+    for (int i = 0; i < N; i++)
+        assert_true(fabs(seen[i] - 1.0 / N) < 0.01);
+}
+
+static void logprobs_are_log_softmax(void **state)
+{
+    (void)state;
+    float logits[N], logprob;
+    make_logits(logits, 5);
+    logits[8] = logits[40] = 5.5f; /* the best two: a tie */
+    double total = 0;
+    for (int i = 0; i < N; i++)
+        total += exp((double)logits[i]);
+    struct gs_logprob top[N];
+    struct gs_error error;
+    for (int32_t t = 0; t < N; t++) {
+        assert_ok(gs_logprobs(logits, N, t, &logprob, top, 5, &error), &error);
+        assert_true(fabs((double)logprob - ((double)logits[t] - log(total))) < 1e-6);
+    }
+    assert_int_equal(top[0].id, 8);
+    assert_int_equal(top[1].id, 40);
+    assert_ok(gs_logprobs(logits, N, 0, &logprob, top, N, &error), &error);
+    double sum = 0;
+    for (int i = 0; i < N; i++) {
+        sum += exp((double)top[i].logprob);
+        assert_true(i == 0 || top[i - 1].logprob >= top[i].logprob);
+        assert_true(fabs((double)top[i].logprob - ((double)logits[top[i].id] - log(total))) < 1e-6);
+    }
+    assert_true(fabs(sum - 1) < 1e-6);
+    assert_fails(gs_logprobs(logits, N, N, &logprob, top, 5, &error), GS_INVALID_ARGUMENT, "50", &error);
+    assert_fails(gs_logprobs(logits, N, 0, &logprob, top, N + 1, &error), GS_INVALID_ARGUMENT, "51", &error);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(temperature_zero_takes_the_first_largest),
+        cmocka_unit_test(a_seed_gives_the_same_tokens_everywhere),
+        cmocka_unit_test(penalties_and_bias),
+        cmocka_unit_test(bad_settings_are_named),
+        cmocka_unit_test(non_finite_logits_are_an_error),
+        cmocka_unit_test(extreme_logits_do_not_break_the_draw),
+        cmocka_unit_test(logprobs_are_log_softmax),
+    };
+    return cmocka_run_group_tests_name("engine/sample", tests, NULL, NULL);
+}
