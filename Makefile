@@ -110,7 +110,7 @@ asan:
 	    check-unit
 
 # The goldens made anew by transformers and compared with the committed ones and with gossamer.
-oracle: all
+oracle: all $(BUILD)/tests/golden/test_golden $(BUILD)/tests/golden/test_golden_tables
 	$(PYTHON) tools/oracle/check_live.py --gossamer $(BUILD)/gossamer
 
 # libFuzzer targets (clang), FUZZ_SECONDS each, from the seed corpora under tests/fuzz/corpus.
