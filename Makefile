@@ -113,7 +113,7 @@ asan:
 oracle: all $(BUILD)/tests/golden/test_golden $(BUILD)/tests/golden/test_golden_tables
 	$(PYTHON) tools/oracle/check_live.py --gossamer $(BUILD)/gossamer
 
-# libFuzzer targets (clang), FUZZ_SECONDS each, from the seed corpora under tests/fuzz/corpus.
+# libFuzzer targets (clang), FUZZ_SECONDS over all of them, from the seed corpora under tests/fuzz/corpus.
 FUZZ_SECONDS ?= 60
 fuzz:
 	@sh scripts/run-fuzz.sh $(BUILD)/fuzz $(FUZZ_SECONDS)

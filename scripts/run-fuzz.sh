@@ -13,7 +13,7 @@ shift 2
 cc=${FUZZ_CC:-clang}
 sanitize=-fsanitize=fuzzer-no-link,address,undefined
 # The warning flags are the Makefile's business.
-cflags="-std=c11 -D_GNU_SOURCE -Iinclude -Isrc -O1 -g -pthread -ffp-contract=off -fno-math-errno
+cflags="-std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. -O1 -g -pthread -ffp-contract=off -fno-math-errno
         -fno-omit-frame-pointer -fno-sanitize-recover=undefined $(pkg-config --cflags jansson)"
 libs="$(pkg-config --libs jansson) -lm -pthread"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TRUNK = ["base", "format"]
+SIDE = ["hub"]  # fetching models: stands on the trunk, known only to the top
 WINGS = {"words": ["text", "chat"], "numbers": ["model", "backend", "engine"]}
 TOP = ["server", "cli"]
 
@@ -19,8 +20,10 @@ for index, folder in enumerate(TRUNK):
 for wing in WINGS.values():
     for index, folder in enumerate(wing):
         ALLOWED[folder] = TRUNK + wing[: index + 1]
+for folder in SIDE:
+    ALLOWED[folder] = TRUNK + [folder]
 for index, folder in enumerate(TOP):
-    ALLOWED[folder] = TRUNK + sum(WINGS.values(), []) + TOP[: index + 1]
+    ALLOWED[folder] = TRUNK + SIDE + sum(WINGS.values(), []) + TOP[: index + 1]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 FOR_CLI_ONLY = re.compile(r"\b(printf|puts|putchar|vprintf|perror|exit|_exit|abort|getenv)\s*\(")
