@@ -13,6 +13,9 @@
  * are left NULL. Release functions accept NULL. Objects may be used from any thread, one thread at a time,
  * except gs_session_cancel, which may be called from any thread at any time. An engine and a vocabulary
  * must outlive what was opened on them.
+ *
+ * Opening a model installs a process-wide SIGBUS handler (faults outside its files go to the handler that was
+ * there before), so that a model file which shrinks while in use ends in GS_FILE_CHANGED, not in a crash.
  */
 #ifndef GOSSAMER_H
 #define GOSSAMER_H
@@ -56,7 +59,7 @@ const char *gs_version(void);
 
 struct gs_vocab;
 
-/* `path` is a tokenizer.json, or a folder that holds one (or whose parent does). */
+/* `path` is a tokenizer.json or a .gguf file, or a folder that holds one (or whose parent has the first). */
 gs_status gs_vocab_open(const char *path, struct gs_vocab **out, struct gs_error *error);
 void gs_vocab_close(struct gs_vocab *vocab);
 
@@ -115,7 +118,7 @@ typedef void gs_progress_fn(void *user, uint64_t done, uint64_t total);
 
 struct gs_engine_options {
     const char *backend;      /* "cpu"; NULL: the best that this binary and this machine have */
-    size_t n_threads;         /* 0: one per online processor */
+    size_t n_threads;         /* 0: one per processor that the process may use */
     gs_progress_fn *progress; /* may be NULL */
     void *progress_user;
 };
@@ -137,7 +140,7 @@ struct gs_model_info {
     uint64_t n_param_active; /* parameters that one token touches, head included, embedding not */
 };
 
-/* `path`: a model folder (Hugging Face or original layout) or one .safetensors file. options may be NULL. */
+/* `path`: a model's folder, or its .gguf or .safetensors file (docs/formats.md). options may be NULL. */
 gs_status gs_engine_open(const char *path, const struct gs_engine_options *options, struct gs_engine **out,
                          struct gs_error *error);
 void gs_engine_close(struct gs_engine *engine);
@@ -145,7 +148,7 @@ void gs_engine_close(struct gs_engine *engine);
 const struct gs_model_info *gs_engine_info(const struct gs_engine *engine);
 const char *gs_engine_backend(const struct gs_engine *engine);
 
-/* The ids that end a generation, from generation_config.json (else config.json). */
+/* The ids that end a generation, from generation_config.json (else config.json), or a GGUF's metadata. */
 const int32_t *gs_engine_stop_ids(const struct gs_engine *engine, size_t *count);
 
 /* The plan for one session of `n_ctx` tokens (1 <= n_ctx <= max_ctx). */
@@ -171,7 +174,8 @@ const int32_t *gs_session_tokens(const struct gs_session *session, size_t *count
  * Brings the timeline to exactly these tokens, reusing what it can. The logits are then those after the
  * last of them. *n_computed (may be NULL) says how many tokens were run through the model.
  * GS_CONTEXT_FULL, with the timeline as it was, if count > n_ctx; GS_INVALID_ARGUMENT for an id that
- * is not in 0 ... n_vocab-1, or for count 0.
+ * is not in 0 ... n_vocab-1, or for count 0. After GS_CANCELLED or a failure under way the timeline holds
+ * what was computed: a prefix of what was asked for, from which another sync continues.
  */
 gs_status gs_session_sync(struct gs_session *session, const int32_t *tokens, size_t count, size_t *n_computed,
                           struct gs_error *error);
@@ -180,7 +184,10 @@ gs_status gs_session_sync(struct gs_session *session, const int32_t *tokens, siz
 gs_status gs_session_append(struct gs_session *session, const int32_t *tokens, size_t count,
                             struct gs_error *error);
 
-/* Keeps the first `count` tokens. There are no logits until the next sync or append. */
+/*
+ * Keeps the first `count` tokens and computes nothing: there are no logits until the next sync or append,
+ * which also runs again what the cache could not keep.
+ */
 gs_status gs_session_truncate(struct gs_session *session, size_t count, struct gs_error *error);
 
 /* The logits [n_vocab] after the last token; NULL if there are none. Valid until the next call. */
@@ -189,7 +196,10 @@ const float *gs_session_logits(const struct gs_session *session);
 /* Prefill progress of this session, in tokens. fn may be NULL. */
 void gs_session_on_progress(struct gs_session *session, gs_progress_fn *fn, void *user);
 
-/* From any thread: the running or next sync/append returns GS_CANCELLED within one layer. */
+/*
+ * From any thread: the running or next sync/append returns GS_CANCELLED, within about one layer of its own
+ * work or while it waits for another session's.
+ */
 void gs_session_cancel(struct gs_session *session);
 
 /* ---------------------------------------------------------------- sampling */

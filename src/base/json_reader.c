@@ -153,6 +153,8 @@ static gs_status read_string(struct gs_json_reader *reader, struct gs_error *err
             status = scan_plain(reader, error);
             if (status != GS_OK)
                 return status;
+            if (reader->scratch.size > reader->max_string)
+                break; /* too long already: the rest is not decoded */
         }
         status = gs_buffer_append(&reader->scratch, reader->text + start, reader->at - start, error);
         if (status != GS_OK)
@@ -162,8 +164,9 @@ static gs_status read_string(struct gs_json_reader *reader, struct gs_error *err
         reader->at++;
     }
     if (reader->string_size > reader->max_string)
-        return gs_fail(error, GS_MALFORMED, "byte %zu: a string of %zu bytes, at most %zu are allowed",
-                       reader->at, reader->string_size, reader->max_string);
+        return gs_fail(error, GS_MALFORMED,
+                       "byte %zu: a string of over %zu bytes, which is the most that is allowed", reader->at,
+                       reader->max_string);
     return GS_OK;
 }
 

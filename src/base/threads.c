@@ -3,11 +3,16 @@
 #include "base/status.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
-#define SPINS 4000 /* looks at the counter before a thread goes to sleep: some microseconds */
+#define MAX_THREADS 1024
+#define SPINS       300 /* looks at the counter before a thread goes to sleep: tens of microseconds */
 
 struct worker {
     struct gs_threads *pool;
@@ -17,6 +22,7 @@ struct worker {
 
 struct gs_threads {
     size_t n_threads;       /* the caller included */
+    int n_spins;            /* 0 with more threads than processors: spinning would only be in the way */
     struct worker *workers; /* [n_threads - 1] */
     size_t n_started;
 
@@ -58,7 +64,7 @@ static void take_items(struct gs_threads *pool, size_t number)
 
 static unsigned wait_for_job(struct gs_threads *pool, unsigned seen)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < pool->n_spins; i++) {
         unsigned now = atomic_load_explicit(&pool->generation, memory_order_acquire);
         if (now != seen)
             return now;
@@ -71,9 +77,24 @@ static unsigned wait_for_job(struct gs_threads *pool, unsigned seen)
     return atomic_load(&pool->generation);
 }
 
+/*
+ * A worker takes no signal that is meant for the program, but must take the faults that its own reads raise:
+ * blocked, these would end the process without a handler being asked.
+ */
+static void set_signal_mask(void)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP};
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, NULL);
+}
+
 static void *work(void *argument)
 {
     struct worker *worker = argument;
+    set_signal_mask();
     struct gs_threads *pool = worker->pool;
     unsigned seen = 0;
     for (;;) {
@@ -116,7 +137,7 @@ void gs_threads_run(struct gs_threads *pool, gs_task_fn *fn, void *user, size_t 
     atomic_store(&pool->n_running, pool->n_started);
     publish(pool);
     take_items(pool, 0);
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < pool->n_spins; i++) {
         if (atomic_load_explicit(&pool->n_running, memory_order_acquire) == 0)
             return;
         pause_briefly();
@@ -127,16 +148,27 @@ void gs_threads_run(struct gs_threads *pool, gs_task_fn *fn, void *user, size_t 
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* Processors that this process may run on. */
+static size_t count_processors(void)
+{
+#if defined(__linux__)
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 0)
+        return (size_t)CPU_COUNT(&allowed);
+#endif
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (size_t)online : 1;
+}
+
 gs_status gs_threads_open(size_t n_threads, struct gs_threads **out, struct gs_error *error)
 {
     *out = NULL;
-    if (n_threads == 0) {
-        long online = sysconf(_SC_NPROCESSORS_ONLN);
-        n_threads = online > 0 ? (size_t)online : 1;
-    }
-    if (n_threads > 1024)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "%zu threads asked for, at most 1024 are possible",
-                       n_threads);
+    size_t n_processors = count_processors();
+    if (n_threads == 0)
+        n_threads = n_processors < MAX_THREADS ? n_processors : MAX_THREADS;
+    if (n_threads > MAX_THREADS)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "%zu threads asked for, at most %d are possible",
+                       n_threads, MAX_THREADS);
     struct gs_threads *pool = calloc(1, sizeof *pool);
     if (!pool)
         return gs_fail_memory(error, sizeof *pool);
@@ -144,6 +176,7 @@ gs_status gs_threads_open(size_t n_threads, struct gs_threads **out, struct gs_e
     pthread_cond_init(&pool->job_ready, NULL);
     pthread_cond_init(&pool->job_done, NULL);
     pool->n_threads = n_threads;
+    pool->n_spins = n_threads <= n_processors ? SPINS : 0;
     pool->workers = calloc(n_threads, sizeof *pool->workers);
     if (!pool->workers) {
         gs_threads_close(pool);

@@ -9,7 +9,7 @@
 
 struct gs_threads;
 
-/* n_threads counts the caller; 0: one per online processor. */
+/* n_threads counts the caller; 0: one per processor that the process may use. */
 gs_status gs_threads_open(size_t n_threads, struct gs_threads **out, struct gs_error *error);
 void gs_threads_close(struct gs_threads *threads);
 size_t gs_threads_count(const struct gs_threads *threads);

@@ -119,8 +119,10 @@ gs_status gs_engine_plan(const struct gs_engine *engine, int64_t n_ctx, struct g
     plan->kv_bytes = engine->backend->kv_bytes(engine->device, n_ctx);
     plan->scratch_bytes = engine->backend->scratch_bytes(engine->device);
     plan->available_bytes = gs_memory_available();
-    /* The scratch is allocated already and so is no longer part of what is available. */
-    plan->largest_n_ctx =
-        plan->available_bytes > 0 ? largest_context(engine, plan->available_bytes) : engine->info.max_ctx;
+    plan->largest_n_ctx = engine->info.max_ctx;
+    if (plan->available_bytes > 0)
+        plan->largest_n_ctx = plan->available_bytes > plan->scratch_bytes
+                                  ? largest_context(engine, plan->available_bytes - plan->scratch_bytes)
+                                  : 0;
     return GS_OK;
 }

@@ -2,6 +2,8 @@
  * Logits -> one token. The draws are reproducible everywhere: the generator is integer arithmetic, the
  * probabilities are made by base/math.h, and every sum has a fixed order (docs/sampling.md).
  */
+#include "engine/sample.h"
+
 #include "base/math.h"
 #include "base/status.h"
 
@@ -146,19 +148,47 @@ static int32_t argmax(const float *logits, size_t n)
     return (int32_t)best;
 }
 
+typedef int compare_fn(const struct candidate *x, const struct candidate *y);
+
 /* Best first; equal logits by ascending id, so that the order is total. */
-static int compare_candidates(const void *a, const void *b)
+static int compare_candidates(const struct candidate *x, const struct candidate *y)
 {
-    const struct candidate *x = a, *y = b;
     if (x->logit != y->logit)
         return x->logit > y->logit ? -1 : 1;
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static int compare_ids(const void *a, const void *b)
+static int compare_ids(const struct candidate *x, const struct candidate *y)
 {
-    const struct candidate *x = a, *y = b;
     return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Lets c[at] sink until no child of it in the heap c [n] comes after it. */
+static void sift_down(struct candidate *c, size_t at, size_t n, compare_fn *compare)
+{
+    struct candidate moving = c[at];
+    for (size_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && compare(&c[child], &c[child + 1]) < 0)
+            child++;
+        if (compare(&moving, &c[child]) >= 0)
+            break;
+        c[at] = c[child];
+        at = child;
+    }
+    c[at] = moving;
+}
+
+/* Heapsort: the C library's qsort may allocate, which decoding must not. */
+static void sort(struct candidate *c, size_t n, compare_fn *compare)
+{
+    for (size_t i = n / 2; i > 0; i--)
+        sift_down(c, i - 1, n, compare);
+    for (size_t end = n; end > 1; end--) {
+        struct candidate last = c[end - 1];
+        c[end - 1] = c[0];
+        c[0] = last;
+        sift_down(c, 0, end - 1, compare);
+    }
 }
 
 static double sum_of(const struct candidate *candidates, size_t n)
@@ -214,7 +244,7 @@ static size_t take_top_p(struct candidate *c, size_t n, double top_p)
     double total = sum_of(c, n), enough = top_p * total, sum = 0.0;
     /* All that this drops are less than (1 - top_p) of the total together, so what remains reaches top_p. */
     n = drop_below(c, n, (1.0 - top_p) * total / (double)n);
-    qsort(c, n, sizeof *c, compare_candidates);
+    sort(c, n, compare_candidates);
     size_t kept = 0;
     while (kept < n && (kept == 0 || sum < enough))
         sum += c[kept++].probability;
@@ -231,7 +261,7 @@ static size_t filter(struct gs_sampler *sampler, double largest)
     if (s->top_k > 0 && (size_t)s->top_k < n) {
         select_best(c, n, (size_t)s->top_k);
         n = (size_t)s->top_k;
-        qsort(c, n, sizeof *c, compare_ids); /* the sums below have one order */
+        sort(c, n, compare_ids); /* the sums below have one order */
     }
     for (size_t i = 0; i < n; i++)
         c[i].probability = gs_exp64(((double)c[i].logit - largest) / (double)s->temperature);
@@ -242,24 +272,41 @@ static size_t filter(struct gs_sampler *sampler, double largest)
     if (s->min_p > 0.0f) /* the best one has probability exp(0) = 1 */
         n = drop_below(c, n, (double)s->min_p);
     if (!ordered)
-        qsort(c, n, sizeof *c, compare_ids);
+        sort(c, n, compare_ids);
     return n;
+}
+
+static gs_status check_finite(const struct gs_sampler *sampler, const float *logits, const char *what,
+                              struct gs_error *error)
+{
+    for (size_t i = 0; i < sampler->n_vocab; i++)
+        if (!__builtin_isfinite(logits[i]))
+            return gs_fail(error, GS_NON_FINITE, "%s %zu of draw %llu is not a finite number", what, i,
+                           (unsigned long long)sampler->n_draws);
+    return GS_OK;
+}
+
+size_t gs_sampler_vocab(const struct gs_sampler *sampler)
+{
+    return sampler->n_vocab;
 }
 
 gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const int32_t *seen, size_t n_seen,
                           int32_t *token, struct gs_error *error)
 {
     *token = -1;
-    for (size_t i = 0; i < sampler->n_vocab; i++)
-        if (!__builtin_isfinite(logits[i]))
-            return gs_fail(error, GS_NON_FINITE, "logit %zu of draw %llu is not a finite number", i,
-                           (unsigned long long)sampler->n_draws);
+    gs_status status = check_finite(sampler, logits, "logit", error);
+    if (status != GS_OK)
+        return status;
     for (size_t i = 0; i < n_seen; i++)
         if (seen[i] < 0 || (size_t)seen[i] >= sampler->n_vocab)
             return gs_fail(error, GS_INVALID_ARGUMENT, "seen token id %d is not in 0 ... %zu", (int)seen[i],
                            sampler->n_vocab - 1);
     memcpy(sampler->logits, logits, sampler->n_vocab * sizeof *logits);
     apply_penalties(sampler, seen, n_seen);
+    status = check_finite(sampler, sampler->logits, "after penalties and bias logit", error);
+    if (status != GS_OK)
+        return status;
     double u = uniform(sampler->sampling.seed, sampler->n_draws++);
     int32_t best = argmax(sampler->logits, sampler->n_vocab);
     if (sampler->sampling.temperature == 0.0f) {

@@ -1,10 +1,15 @@
 /*
- * A timeline of tokens over a backend's cache. The cache may hold fewer tokens than the timeline only while
- * a call is under way or after one failed; `sync` always starts from what the cache really holds.
+ * A timeline of tokens over a backend's cache. The cache holds a prefix of the timeline: all of it after a
+ * success, less after a truncation that the rings could not follow. Whoever needs logits first runs what is
+ * missing.
  */
+#include "engine/session.h"
+
 #include "base/status.h"
 #include "engine/engine.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +18,11 @@ struct gs_session {
     struct gs_engine *engine;
     struct gs_kv *kv;
     int64_t n_ctx;
-    int32_t *tokens; /* [n_ctx]; the first n_tokens are in the cache */
+    int32_t *tokens; /* [n_ctx]: the timeline */
     size_t n_tokens;
-    float *logits; /* [n_vocab] */
-    bool has_logits;
+    size_t n_cached; /* the first so many are in the cache */
+    float *logits;   /* [n_vocab] */
+    bool has_logits; /* they are those after the last token */
     gs_progress_fn *progress;
     void *progress_user;
     _Atomic bool cancelled;
@@ -36,21 +42,10 @@ static gs_status check_fit(const struct gs_engine *engine, int64_t n_ctx, struct
     return status;
 }
 
-gs_status gs_session_open(struct gs_engine *engine, int64_t n_ctx, struct gs_session **out,
-                          struct gs_error *error)
+static gs_status make_session(struct gs_engine *engine, int64_t n_ctx, struct gs_session **out,
+                              struct gs_error *error)
 {
-    *out = NULL;
-    if (n_ctx == 0) {
-        struct gs_memory_plan plan;
-        gs_status planned = gs_engine_plan(engine, engine->info.max_ctx, &plan, error);
-        if (planned != GS_OK)
-            return planned;
-        n_ctx = plan.largest_n_ctx > 0 ? plan.largest_n_ctx : 1;
-    }
-    gs_status status = check_fit(engine, n_ctx, error);
-    if (status != GS_OK)
-        return status;
-
+    gs_status status;
     struct gs_session *session = calloc(1, sizeof *session);
     if (!session)
         return gs_fail_memory(error, sizeof *session);
@@ -68,6 +63,22 @@ gs_status gs_session_open(struct gs_engine *engine, int64_t n_ctx, struct gs_ses
     }
     *out = session;
     return GS_OK;
+}
+
+gs_status gs_session_open(struct gs_engine *engine, int64_t n_ctx, struct gs_session **out,
+                          struct gs_error *error)
+{
+    *out = NULL;
+    if (n_ctx == 0) {
+        struct gs_memory_plan plan;
+        gs_status planned = gs_engine_plan(engine, engine->info.max_ctx, &plan, error);
+        if (planned != GS_OK)
+            return planned;
+        n_ctx = plan.largest_n_ctx > 0 ? plan.largest_n_ctx : 1;
+        return make_session(engine, n_ctx, out, error); /* asking again could find less free */
+    }
+    gs_status status = check_fit(engine, n_ctx, error);
+    return status == GS_OK ? make_session(engine, n_ctx, out, error) : status;
 }
 
 void gs_session_close(struct gs_session *session)
@@ -95,6 +106,7 @@ gs_status gs_session_fork(const struct gs_session *session, struct gs_session **
     }
     memcpy(copy->tokens, session->tokens, session->n_tokens * sizeof *copy->tokens);
     copy->n_tokens = session->n_tokens;
+    copy->n_cached = session->n_cached;
     copy->has_logits = session->has_logits;
     if (session->has_logits)
         memcpy(copy->logits, session->logits, (size_t)session->engine->info.n_vocab * sizeof *copy->logits);
@@ -123,56 +135,91 @@ void gs_session_on_progress(struct gs_session *session, gs_progress_fn *fn, void
     session->progress_user = user;
 }
 
+size_t gs_session_vocab(const struct gs_session *session)
+{
+    return (size_t)session->engine->info.n_vocab;
+}
+
 void gs_session_cancel(struct gs_session *session)
 {
     atomic_store(&session->cancelled, true);
 }
 
-/* One forward of `count` tokens at the end of the timeline. */
-static gs_status step(struct gs_session *session, const int32_t *tokens, size_t count, bool last,
-                      struct gs_error *error)
+/*
+ * The turn of this session: one forward at a time runs on an engine. While it waits it looks at its own
+ * cancel flag now and then, so that a long step of another session does not hold up a cancel.
+ */
+static gs_status take_turn(struct gs_session *session, struct gs_error *error)
+{
+    pthread_mutex_t *mutex = &session->engine->mutex;
+    while (pthread_mutex_trylock(mutex) != 0) {
+        if (atomic_load(&session->cancelled))
+            return gs_fail(error, GS_CANCELLED, "cancelled");
+        struct timespec pause = {.tv_nsec = 200000};
+        nanosleep(&pause, NULL);
+    }
+    return GS_OK;
+}
+
+/*
+ * Forward, with SIGBUS unblocked: where it is blocked, a page that a shrunken file no longer has would end
+ * the process instead of reaching the handler of format/file_map.h.
+ */
+static gs_status forward(struct gs_session *session, const struct gs_step *step, struct gs_error *error)
 {
     struct gs_engine *engine = session->engine;
-    struct gs_step one = {session->kv, tokens, count, last ? GS_WANT_LAST : GS_WANT_NONE};
-    pthread_mutex_lock(&engine->mutex);
-    gs_status status = engine->backend->forward(engine->device, &one, 1, &session->cancelled, error);
+    sigset_t bus_error, before;
+    sigemptyset(&bus_error);
+    sigaddset(&bus_error, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &bus_error, &before);
+    gs_status status = engine->backend->forward(engine->device, step, 1, &session->cancelled, error);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+/* One forward of the `count` tokens of the timeline after those that are cached. */
+static gs_status run_piece(struct gs_session *session, size_t count, bool last, struct gs_error *error)
+{
+    struct gs_engine *engine = session->engine;
+    struct gs_step step = {session->kv, session->tokens + session->n_cached, count,
+                           last ? GS_WANT_LAST : GS_WANT_NONE};
+    gs_status status = take_turn(session, error);
+    if (status != GS_OK)
+        return status;
+    status = forward(session, &step, error);
     if (status == GS_OK && last)
         memcpy(session->logits, engine->backend->logits(engine->device, 0),
                (size_t)engine->info.n_vocab * sizeof *session->logits);
     pthread_mutex_unlock(&engine->mutex);
-    if (status == GS_OK && gs_checkpoint_damaged(engine->checkpoint)) {
-        status = gs_checkpoint_check(engine->checkpoint, error);
-        if (status == GS_OK)
-            status = gs_fail(error, GS_FILE_CHANGED, "a file of the model shrank while in use");
-    }
+    if (status == GS_OK)
+        session->n_cached += count;
     return status;
 }
 
-/* Runs tokens [count] at the end of the cache, in pieces of what the backend takes at once. */
-static gs_status extend(struct gs_session *session, const int32_t *tokens, size_t count,
-                        struct gs_error *error)
+/* Runs what is not cached yet of the first `count` tokens of session->tokens, which become the timeline. */
+static gs_status run_to(struct gs_session *session, size_t count, struct gs_error *error)
 {
     size_t piece = session->engine->backend->max_tokens(session->engine->device);
+    size_t first = session->n_cached;
     gs_status status = GS_OK;
     session->has_logits = false;
-    for (size_t done = 0; status == GS_OK && done < count;) {
-        size_t n = count - done < piece ? count - done : piece;
-        status = step(session, tokens + done, n, done + n == count, error);
-        if (status != GS_OK)
-            break;
-        memmove(session->tokens + session->n_tokens, tokens + done, n * sizeof *tokens);
-        session->n_tokens += n;
-        done += n;
-        if (session->progress)
-            session->progress(session->progress_user, done, count);
+    while (status == GS_OK && session->n_cached < count) {
+        size_t left = count - session->n_cached, n = left < piece ? left : piece;
+        status = run_piece(session, n, n == left, error);
+        if (status == GS_OK && session->progress)
+            session->progress(session->progress_user, session->n_cached - first, count - first);
     }
+    if (status == GS_OK) /* weights read from a file that changed meanwhile would be silent nonsense */
+        status = gs_checkpoint_check(session->engine->checkpoint, error);
     session->has_logits = status == GS_OK;
-    atomic_store(&session->cancelled, false);
+    session->n_tokens = status == GS_OK ? count : session->n_cached;
+    if (status == GS_CANCELLED)
+        atomic_store(&session->cancelled, false);
     return status;
 }
 
-static gs_status check_tokens(const struct gs_session *session, size_t before, const int32_t *tokens,
-                              size_t count, struct gs_error *error)
+static gs_status check_tokens(struct gs_session *session, size_t before, const int32_t *tokens, size_t count,
+                              struct gs_error *error)
 {
     int64_t n_vocab = session->engine->info.n_vocab;
     if (count == 0)
@@ -184,15 +231,16 @@ static gs_status check_tokens(const struct gs_session *session, size_t before, c
         if (tokens[i] < 0 || tokens[i] >= n_vocab)
             return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %lld", (int)tokens[i],
                            (long long)n_vocab - 1);
+    if (atomic_exchange(&session->cancelled, false))
+        return gs_fail(error, GS_CANCELLED, "cancelled");
     return GS_OK;
 }
 
-static void keep(struct gs_session *session, size_t count)
+/* Makes the cache hold at most `count` tokens: fewer, where the rings cannot go back that little. */
+static void shrink_cache(struct gs_session *session, size_t count)
 {
-    if (count < session->n_tokens) {
-        session->n_tokens = (size_t)session->engine->backend->kv_truncate(session->kv, (int64_t)count);
-        session->has_logits = false;
-    }
+    if (count < session->n_cached)
+        session->n_cached = (size_t)session->engine->backend->kv_truncate(session->kv, (int64_t)count);
 }
 
 gs_status gs_session_sync(struct gs_session *session, const int32_t *tokens, size_t count, size_t *n_computed,
@@ -204,16 +252,17 @@ gs_status gs_session_sync(struct gs_session *session, const int32_t *tokens, siz
     if (status != GS_OK)
         return status;
     size_t shared = 0;
-    while (shared < count && shared < session->n_tokens && tokens[shared] == session->tokens[shared])
+    while (shared < count && shared < session->n_cached && tokens[shared] == session->tokens[shared])
         shared++;
     if (shared == count && count == session->n_tokens && session->has_logits)
         return GS_OK;
     /* The last token is run again where nothing else would give its logits. */
-    keep(session, shared < count ? shared : count - 1);
-    shared = session->n_tokens;
-    status = extend(session, tokens + shared, count - shared, error);
+    shrink_cache(session, shared < count ? shared : count - 1);
+    size_t before = session->n_cached;
+    memmove(session->tokens, tokens, count * sizeof *tokens);
+    status = run_to(session, count, error);
     if (n_computed)
-        *n_computed = session->n_tokens - shared;
+        *n_computed = session->n_cached - before;
     return status;
 }
 
@@ -221,7 +270,10 @@ gs_status gs_session_append(struct gs_session *session, const int32_t *tokens, s
                             struct gs_error *error)
 {
     gs_status status = check_tokens(session, session->n_tokens, tokens, count, error);
-    return status == GS_OK ? extend(session, tokens, count, error) : status;
+    if (status != GS_OK)
+        return status;
+    memmove(session->tokens + session->n_tokens, tokens, count * sizeof *tokens);
+    return run_to(session, session->n_tokens + count, error);
 }
 
 gs_status gs_session_truncate(struct gs_session *session, size_t count, struct gs_error *error)
@@ -229,11 +281,8 @@ gs_status gs_session_truncate(struct gs_session *session, size_t count, struct g
     if (count > session->n_tokens)
         return gs_fail(error, GS_INVALID_ARGUMENT, "cannot keep %zu tokens of a timeline of %zu", count,
                        session->n_tokens);
-    if (count == session->n_tokens)
-        return GS_OK;
-    keep(session, count);
-    if (session->n_tokens == count)
-        return GS_OK;
-    /* The rings no longer hold the window before `count`: what is to be kept is computed again. */
-    return extend(session, session->tokens + session->n_tokens, count - session->n_tokens, error);
+    shrink_cache(session, count);
+    session->n_tokens = count;
+    session->has_logits = false;
+    return GS_OK;
 }

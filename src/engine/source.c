@@ -1,5 +1,7 @@
 /* Where generated tokens come from: a session with its sampler, or a script that stands in for both. */
 #include "base/status.h"
+#include "engine/sample.h"
+#include "engine/session.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,12 +27,23 @@ struct gs_source {
     struct gs_tokens drawn;
 };
 
+static gs_status check_sampler(const struct gs_sampler *sampler, size_t n_vocab, struct gs_error *error)
+{
+    if (gs_sampler_vocab(sampler) == n_vocab)
+        return GS_OK;
+    return gs_fail(error, GS_INVALID_ARGUMENT, "a sampler of %zu tokens cannot draw from rows of %zu",
+                   gs_sampler_vocab(sampler), n_vocab);
+}
+
 gs_status gs_source_open_model(struct gs_session *session, struct gs_sampler *sampler, struct gs_source **out,
                                struct gs_error *error)
 {
     *out = NULL;
     if (!gs_session_logits(session))
         return gs_fail(error, GS_INVALID_ARGUMENT, "the session has no logits: sync a prompt first");
+    gs_status status = check_sampler(sampler, gs_session_vocab(session), error);
+    if (status != GS_OK)
+        return status;
     struct gs_source *source = calloc(1, sizeof *source);
     if (!source)
         return gs_fail_memory(error, sizeof *source);
@@ -88,6 +101,8 @@ gs_status gs_source_open_script(const char *path, size_t generation, struct gs_s
         else if (!sampler)
             status = gs_fail(error, GS_INVALID_ARGUMENT, "%s: line %zu holds logits, which need a sampler",
                              gs_quote(path).text, generation + 1);
+        else
+            status = check_sampler(sampler, n_vocab, error);
     }
     if (status == GS_OK) {
         *out = source;
@@ -198,6 +213,9 @@ static gs_status next_of_model(struct gs_source *source, int32_t *token, struct 
         source->pending = -1;
         seen = gs_session_tokens(source->session, &n_seen);
     }
+    if (!gs_session_logits(source->session))
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "the session has no logits: it was changed behind its source");
     gs_status status =
         gs_sampler_draw(source->sampler, gs_session_logits(source->session), seen, n_seen, token, error);
     source->pending = *token;
@@ -212,5 +230,7 @@ gs_status gs_source_next(struct gs_source *source, int32_t *token, struct gs_err
 
 const float *gs_source_logits(const struct gs_source *source)
 {
-    return source->line ? source->logits : gs_session_logits(source->session);
+    if (!source->line)
+        return gs_session_logits(source->session);
+    return source->drawn.count > 0 ? source->logits : NULL;
 }

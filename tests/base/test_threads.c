@@ -2,6 +2,8 @@
 #include "base/threads.h"
 #include "tests/support/check.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #define N_ITEMS 1000
@@ -46,20 +48,62 @@ static void every_item_runs_once(void **state)
     }
 }
 
-static void pools_coexist(void **state)
+/* Waits until as many items as threads are under way: it ends only if every thread takes one. */
+static void meet(void *user, size_t begin, size_t end, size_t thread)
+{
+    (void)thread;
+    _Atomic size_t *n_missing = user;
+    *n_missing -= end - begin;
+    while (*n_missing > 0)
+        sched_yield();
+}
+
+static void all_threads_work_at_once(void **state)
 {
     (void)state;
-    struct gs_threads *a, *b;
+    for (size_t n_threads = 2; n_threads <= 8; n_threads += 3) {
+        struct gs_threads *threads;
+        struct gs_error error;
+        assert_ok(gs_threads_open(n_threads, &threads, &error), &error);
+        for (int round = 0; round < 50; round++) {
+            _Atomic size_t n_missing = n_threads;
+            gs_threads_run(threads, meet, &n_missing, n_threads, 1);
+            assert_int_equal(n_missing, 0);
+        }
+        gs_threads_close(threads);
+    }
+}
+
+static void *run_counts(void *threads)
+{
+    static struct counts counts[2]; /* one for each thread that runs this */
+    static _Atomic size_t next;
+    struct counts *own = &counts[next++ % 2];
+    memset(own, 0, sizeof *own);
+    own->grain = 1;
+    for (int round = 0; round < 100; round++)
+        gs_threads_run(threads, count, own, N_ITEMS, 1);
+    return own;
+}
+
+static void pools_run_side_by_side(void **state)
+{
+    (void)state;
+    struct gs_threads *pools[2];
+    pthread_t callers[2];
     struct gs_error error;
-    assert_ok(gs_threads_open(2, &a, &error), &error);
-    assert_ok(gs_threads_open(3, &b, &error), &error);
-    struct counts in_a = {.grain = 1}, in_b = {.grain = 1};
-    gs_threads_run(a, count, &in_a, N_ITEMS, 1);
-    gs_threads_run(b, count, &in_b, N_ITEMS, 1);
-    for (size_t i = 0; i < N_ITEMS; i++)
-        assert_int_equal(in_a.of_item[i] + in_b.of_item[i], 2);
-    gs_threads_close(a);
-    gs_threads_close(b);
+    for (size_t i = 0; i < 2; i++) {
+        assert_ok(gs_threads_open(2 + i, &pools[i], &error), &error);
+        assert_int_equal(pthread_create(&callers[i], NULL, run_counts, pools[i]), 0);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        void *result;
+        pthread_join(callers[i], &result);
+        const struct counts *counts = result;
+        for (size_t item = 0; item < N_ITEMS; item++)
+            assert_int_equal(counts->of_item[item], 100);
+        gs_threads_close(pools[i]);
+    }
     gs_threads_close(NULL);
 }
 
@@ -76,7 +120,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_runs_once),
-        cmocka_unit_test(pools_coexist),
+        cmocka_unit_test(all_threads_work_at_once),
+        cmocka_unit_test(pools_run_side_by_side),
         cmocka_unit_test(too_many_threads_are_refused),
     };
     return cmocka_run_group_tests_name("base/threads", tests, NULL, NULL);

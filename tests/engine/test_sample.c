@@ -160,6 +160,15 @@ static void penalties_and_bias(void **state)
     s.repetition_penalty = 0.25f; /* a negative logit is multiplied: -0.25; positive 2 / 0.25 = 8 */
     draw_many(&s, logits, timeline, 3, 1, seen);
     assert_true(seen[3] == 1);
+    /* Where all are negative, multiplying makes a seen token less likely, not more. */
+    float negative[N];
+    for (int i = 0; i < N; i++)
+        negative[i] = -3;
+    negative[3] = -1;
+    negative[4] = -1.5f;
+    s.repetition_penalty = 2;
+    draw_many(&s, negative, timeline, 3, 1, seen);
+    assert_true(seen[4] == 1);
     s.repetition_penalty = 1;
     const struct gs_logit_bias bias[] = {{3, -5}, {7, 3}};
     s.bias = bias;
@@ -225,6 +234,28 @@ static void non_finite_logits_are_an_error(void **state)
             }
 }
 
+static void an_overflow_of_penalties_is_an_error(void **state)
+{
+    (void)state;
+    float logits[N];
+    make_logits(logits, 4);
+    const struct gs_logit_bias twice[] = {{3, 3e38f}, {3, 3e38f}};
+    for (int greedy = 0; greedy < 2; greedy++) {
+        struct gs_sampling s = gs_sampling_default();
+        s.temperature = greedy ? 0 : 1;
+        s.bias = twice;
+        s.n_bias = 2;
+        struct gs_sampler *sampler;
+        struct gs_error error;
+        int32_t token;
+        assert_ok(gs_sampler_open(&s, N, &sampler, &error), &error);
+        assert_fails(gs_sampler_draw(sampler, logits, NULL, 0, &token, &error), GS_NON_FINITE,
+                     "after penalties and bias logit 3", &error);
+        assert_int_equal(token, -1);
+        gs_sampler_close(sampler);
+    }
+}
+
 static void extreme_logits_do_not_break_the_draw(void **state)
 {
     (void)state;
@@ -282,6 +313,7 @@ int main(void)
         cmocka_unit_test(penalties_and_bias),
         cmocka_unit_test(bad_settings_are_named),
         cmocka_unit_test(non_finite_logits_are_an_error),
+        cmocka_unit_test(an_overflow_of_penalties_is_an_error),
         cmocka_unit_test(extreme_logits_do_not_break_the_draw),
         cmocka_unit_test(logprobs_are_log_softmax),
     };

@@ -4,8 +4,10 @@
 #include "tests/support/tiny_model.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define N_VOCAB 128
 #define N_CTX   600
@@ -133,6 +135,7 @@ static void truncate_and_append(void **state)
         size_t n;
         gs_session_tokens(session, &n);
         assert_int_equal(n, lengths[i]);
+        assert_null(gs_session_logits(session));
         assert_ok(gs_session_append(session, tokens + lengths[i], 450 - lengths[i], &error), &error);
         assert_fresh(state, session, tokens, 450);
     }
@@ -215,10 +218,70 @@ static void progress_and_cancel(void **state)
     gs_session_on_progress(session, NULL, NULL);
     gs_session_cancel(session);
     assert_fails(gs_session_append(session, tokens + 300, 200, &error), GS_CANCELLED, "cancelled", &error);
-    assert_null(gs_session_logits(session));
+    assert_fresh(state, session, tokens, 300); /* nothing was begun */
     assert_ok(gs_session_sync(session, tokens, 500, NULL, &error), &error); /* the flag is spent */
     assert_fresh(state, session, tokens, 500);
+    gs_session_cancel(session); /* also where nothing would have to be run */
+    assert_fails(gs_session_sync(session, tokens, 500, NULL, &error), GS_CANCELLED, "cancelled", &error);
+    assert_ok(gs_session_sync(session, tokens, 500, NULL, &error), &error);
     gs_session_close(session);
+}
+
+static void cancel_at_the_end(void *user, uint64_t done, uint64_t total)
+{
+    if (done == total)
+        gs_session_cancel(user);
+}
+
+/* A cancel that comes when the work is done is kept for the next call. */
+static void a_late_cancel_is_not_lost(void **state)
+{
+    struct gs_session *session = open_session(state, N_CTX);
+    struct gs_error error;
+    int32_t tokens[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    gs_session_on_progress(session, cancel_at_the_end, session);
+    assert_ok(gs_session_append(session, tokens, 5, &error), &error);
+    gs_session_on_progress(session, NULL, NULL);
+    assert_fails(gs_session_append(session, tokens + 5, 5, &error), GS_CANCELLED, "cancelled", &error);
+    assert_ok(gs_session_append(session, tokens + 5, 5, &error), &error);
+    assert_fresh(state, session, tokens, 10);
+    gs_session_close(session);
+}
+
+/* A model of its own, whose files change under the engine. */
+static void a_changed_model_is_noticed(void **state)
+{
+    (void)state;
+    for (int blocked = 0; blocked < 2; blocked++)
+        for (int cut = 0; cut < 2; cut++) {
+            char *folder = test_folder_make();
+            struct tiny_options options = tiny_options_default();
+            tiny_checkpoint_write(&options, folder);
+            struct test_path path = test_path_join(folder, "model.safetensors");
+            sigset_t all, before;
+            sigfillset(&all);
+            if (blocked) /* as servers do that wait for signals in one thread */
+                pthread_sigmask(SIG_BLOCK, &all, &before);
+            struct gs_engine *engine;
+            struct gs_session *session;
+            struct gs_error error;
+            const struct gs_engine_options two = {.n_threads = 2};
+            const int32_t tokens[4] = {1, 2, 3, 4};
+            assert_ok(gs_engine_open(folder, &two, &engine, &error), &error);
+            assert_ok(gs_session_open(engine, 20, &session, &error), &error);
+            assert_ok(gs_session_append(session, tokens, 4, &error), &error);
+            size_t size;
+            free(test_file_read(path.text, &size));
+            assert_int_equal(truncate(path.text, cut ? 4096 : (off_t)size - 100), 0);
+            assert_fails(gs_session_append(session, tokens, 4, &error), GS_FILE_CHANGED, "model.safetensors",
+                         &error);
+            assert_null(gs_session_logits(session));
+            if (blocked)
+                pthread_sigmask(SIG_SETMASK, &before, NULL);
+            gs_session_close(session);
+            gs_engine_close(engine);
+            test_folder_remove(folder);
+        }
 }
 
 struct runner {
@@ -278,6 +341,8 @@ int main(void)
         cmocka_unit_test(forks_go_their_own_ways),
         cmocka_unit_test(bad_tokens_change_nothing),
         cmocka_unit_test(progress_and_cancel),
+        cmocka_unit_test(a_late_cancel_is_not_lost),
+        cmocka_unit_test(a_changed_model_is_noticed),
         cmocka_unit_test(sessions_run_from_several_threads),
         cmocka_unit_test(the_plan_adds_up),
     };

@@ -177,12 +177,82 @@ static void a_model_is_sampled_until_its_context_is_full(void **state)
     gs_engine_close(engine);
 }
 
+/* The penalties see the whole timeline: the prompt, and what was drawn. */
+static void penalties_count_the_timeline(void **state)
+{
+    (void)state;
+    struct gs_sampling s = gs_sampling_default();
+    s.temperature = 0;
+    s.presence_penalty = 1000;
+    struct gs_sampler *sampler;
+    struct gs_source *source;
+    struct gs_error error;
+    assert_ok(gs_sampler_open(&s, N_VOCAB, &sampler, &error), &error);
+    struct test_path path = write_script("logits: 3=5 4=4 5=3; 3=5 4=4 5=3; 3=5 4=4 5=3");
+    assert_ok(gs_source_open_script(path.text, 0, sampler, N_VOCAB, &source, &error), &error);
+    assert_null(gs_source_logits(source));
+    assert_next(source, 3);
+    assert_next(source, 4);
+    assert_next(source, 5);
+    gs_source_close(source);
+
+    struct tiny_options options = tiny_options_default();
+    options.n_vocab = N_VOCAB;
+    options.n_layer = 2;
+    path = test_path_join(folder, "");
+    tiny_checkpoint_write(&options, path.text);
+    struct gs_engine *engine;
+    struct gs_session *session;
+    assert_ok(gs_engine_open(path.text, NULL, &engine, &error), &error);
+    assert_ok(gs_session_open(engine, N_VOCAB, &session, &error), &error);
+    int32_t prompt[100];
+    for (int32_t i = 0; i < 100; i++)
+        prompt[i] = i;
+    assert_ok(gs_session_sync(session, prompt, 100, NULL, &error), &error);
+    assert_ok(gs_source_open_model(session, sampler, &source, &error), &error);
+    bool drawn[N_VOCAB] = {false};
+    for (int n = 0; n < N_VOCAB - 100; n++) { /* every token that the prompt lacks, once */
+        int32_t token;
+        assert_ok(gs_source_next(source, &token, &error), &error);
+        assert_in_range(token, 100, N_VOCAB - 1);
+        assert_false(drawn[token]);
+        drawn[token] = true;
+    }
+    assert_ok(gs_session_truncate(session, 50, &error), &error);
+    int32_t token;
+    gs_source_close(source);
+    assert_fails(gs_source_open_model(session, sampler, &source, &error), GS_INVALID_ARGUMENT, "no logits",
+                 &error);
+    assert_ok(gs_session_sync(session, prompt, 100, NULL, &error), &error);
+    assert_ok(gs_source_open_model(session, sampler, &source, &error), &error);
+    assert_ok(gs_session_truncate(session, 50, &error), &error);
+    assert_fails(gs_source_next(source, &token, &error), GS_INVALID_ARGUMENT, "behind its source", &error);
+    gs_source_close(source);
+    gs_session_close(session);
+    gs_engine_close(engine);
+    gs_sampler_close(sampler);
+}
+
+static void a_foreign_sampler_is_refused(void **state)
+{
+    (void)state;
+    struct gs_sampler *sampler = open_sampler(0, 0);
+    struct gs_source *source;
+    struct gs_error error;
+    struct test_path path = write_script("logits: 3=5");
+    assert_fails(gs_source_open_script(path.text, 0, sampler, N_VOCAB - 1, &source, &error),
+                 GS_INVALID_ARGUMENT, "a sampler of 128 tokens cannot draw from rows of 127", &error);
+    gs_sampler_close(sampler);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_script_is_replayed),
         cmocka_unit_test(scripted_logits_go_through_the_sampler),
         cmocka_unit_test(bad_scripts_are_refused),
+        cmocka_unit_test(penalties_count_the_timeline),
+        cmocka_unit_test(a_foreign_sampler_is_refused),
         cmocka_unit_test(a_model_is_sampled_until_its_context_is_full),
     };
     return cmocka_run_group_tests_name("engine/source", tests, set_up, tear_down);
