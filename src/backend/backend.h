@@ -10,13 +10,39 @@
 
 #include "base/buffer.h"
 #include "model/weights.h"
+#include "model/yarn.h"
 
 struct gs_device; /* an opened device, private to its backend */
 struct gs_kv;     /* the cache of one timeline, its layout private to the backend */
 
+/*
+ * Negative controls: one thing of the model done wrongly, in the way that implementations get it wrong, so
+ * that a comparison can show that it would notice. engine/verify_controls.c has their names and what each
+ * must do. Only the verifier and tests ask for one.
+ */
+enum gs_control {
+    GS_CONTROL_NONE,
+    GS_CONTROL_SINKS,               /* softmax over the keys alone */
+    GS_CONTROL_WINDOW,              /* window layers see every position */
+    GS_CONTROL_YARN,                /* plain RoPE: neither scaled frequencies nor attention scaling */
+    GS_CONTROL_YARN_ROUNDED_BOUNDS, /* the ramp's bounds rounded outward, as llama.cpp and mlx-lm do */
+    GS_CONTROL_ROUTER_SOFTMAX,      /* softmax over all experts, then the choice, without renormalising */
+    GS_CONTROL_SWIGLU_CLAMP,        /* no limit; gs_backend_stats counts the values that are past it */
+    GS_CONTROL_SWIGLU_PLUS_ONE,     /* up instead of up + 1 */
+    GS_CONTROL_EXPERT_BIAS,         /* both expert biases zero */
+    GS_CONTROL_NIBBLE_ORDER,        /* the high nibble first */
+    GS_CONTROL_GATE_UP_ORDER,       /* rows 0 ... d_ff-1 are the gate instead of the even rows */
+    GS_CONTROL_SCALE_MINUS_ONE,     /* MXFP4 exponents one less */
+    GS_CONTROL_ROPE_PAIRS,          /* pairs (2j, 2j+1) instead of (j, j + d_head/2) */
+    GS_CONTROL_KV_RING,             /* a position from window + max_tokens on is stored one slot late */
+    GS_CONTROL_COUNT,
+};
+
 struct gs_device_options {
     size_t n_threads; /* CPU: 0 for one per processor */
     int index;        /* which of several devices */
+    const char *isa;  /* CPU: the kernels' instruction set, e.g. "generic"; NULL: the best */
+    enum gs_control control;
 };
 
 /* Which rows of a step need logits. */
@@ -53,8 +79,9 @@ typedef void gs_tap_fn(void *user, enum gs_stage stage, int64_t layer, const flo
 struct gs_backend_stats {
     uint64_t n_tokens;     /* run through the model since load */
     uint64_t n_forward;    /* calls */
-    uint64_t weight_bytes; /* weight bytes read */
+    uint64_t weight_bytes; /* read: rows of matrices, each once a forward; not vectors, not the embedding */
     double seconds;        /* inside forward */
+    uint64_t n_past_limit; /* SwiGLU inputs beyond the limit; counted under GS_CONTROL_SWIGLU_CLAMP alone */
 };
 
 struct gs_backend {
@@ -63,6 +90,7 @@ struct gs_backend {
     /* Can this backend run here? Fills a one-line description; never fails loudly. */
     bool (*probe)(char *description, size_t size);
 
+    /* GS_UNSUPPORTED for a control that this backend does not have. */
     gs_status (*open)(const struct gs_device_options *options, struct gs_device **out,
                       struct gs_error *error);
     void (*close)(struct gs_device *device);
@@ -113,6 +141,14 @@ struct gs_backend {
 
     /* fn NULL: off. */
     void (*tap)(struct gs_device *device, gs_tap_fn *fn, void *user);
+
+    /*
+     * For the verifier: what this backend's arithmetic makes of the loaded weights. Rows `first` ...
+     * first+n_rows-1 of an expert of an MXFP4 matrix, to out [n_rows][columns]; and the rotary frequencies.
+     */
+    void (*dequantize)(struct gs_device *device, const struct gs_mxfp4_matrix *matrix, int64_t expert,
+                       int64_t first, int64_t n_rows, float *out);
+    void (*rotary)(const struct gs_device *device, struct gs_yarn *out);
     void (*stats)(const struct gs_device *device, struct gs_backend_stats *stats);
 };
 

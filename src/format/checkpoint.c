@@ -17,6 +17,7 @@ struct gs_checkpoint {
     struct gs_arena arena;
     enum gs_layout layout;
     struct gs_location location;
+    struct gs_gguf *gguf;          /* of the first file; NULL unless the layout is GGUF's */
     const char *config;            /* NULL if absent */
     const char *generation_config; /* NULL if absent */
     struct gs_file_map **maps;     /* [n_map] */
@@ -33,6 +34,47 @@ static const char *file_name(const char *path)
 }
 
 /* ---------------------------------------------------------------- files to tensors */
+
+/* What the parts of a split GGUF say of themselves must agree with their names. */
+static gs_status check_split(const struct gs_file_map *map, const struct gs_gguf *gguf, size_t number,
+                             size_t n_file, struct gs_error *error)
+{
+    int64_t count = 1, at = 0;
+    const struct gs_gguf_entry *count_entry = gs_gguf_find(gguf, "split.count");
+    const struct gs_gguf_entry *number_entry = gs_gguf_find(gguf, "split.no");
+    if ((count_entry && !gs_gguf_integer(count_entry, 0, &count)) ||
+        (number_entry && !gs_gguf_integer(number_entry, 0, &at)))
+        return gs_fail(error, GS_MALFORMED, "%s: split.count and split.no must be integers",
+                       gs_quote(map->path).text);
+    if (count == 0)
+        count = 1; /* what was split once and joined again */
+    if (count != (int64_t)n_file || at != (int64_t)number)
+        return gs_fail(error, GS_MALFORMED,
+                       "%s: is part %lld of %lld by its metadata, but %zu of %zu by its name (which must be "
+                       "...-00001-of-0000N.gguf)",
+                       gs_quote(map->path).text, (long long)at + 1, (long long)count, number + 1, n_file);
+    return GS_OK;
+}
+
+/* File `number` of several, already mapped. */
+static gs_status parse_file(struct gs_checkpoint *checkpoint, size_t number, size_t n_file,
+                            struct gs_safetensors *part, struct gs_error *error)
+{
+    const struct gs_file_map *map = checkpoint->maps[number];
+    if (checkpoint->location.kind != GS_LOCATION_GGUF)
+        return gs_safetensors_parse(map, &checkpoint->arena, part, error);
+    struct gs_gguf *gguf = gs_arena_alloc(&checkpoint->arena, sizeof *gguf);
+    if (!gguf)
+        return gs_fail_memory(error, sizeof *gguf);
+    gs_status status = gs_gguf_parse(map, &checkpoint->arena, gguf, error);
+    if (status == GS_OK)
+        status = check_split(map, gguf, number, n_file, error);
+    if (number == 0)
+        checkpoint->gguf = gguf;
+    part->tensors = gguf->tensors;
+    part->count = gguf->count;
+    return status;
+}
 
 /* Maps the files and joins their tensors to one list. */
 static gs_status read_files(struct gs_checkpoint *checkpoint, const char *const *files, size_t n_file,
@@ -51,7 +93,7 @@ static gs_status read_files(struct gs_checkpoint *checkpoint, const char *const 
         if (status != GS_OK)
             goto cleanup;
         checkpoint->n_map = i + 1;
-        status = gs_safetensors_parse(checkpoint->maps[i], &checkpoint->arena, &parts[i], error);
+        status = parse_file(checkpoint, i, n_file, &parts[i], error);
         if (status != GS_OK)
             goto cleanup;
         count += parts[i].count;
@@ -196,6 +238,12 @@ static gs_status open_shards(struct gs_checkpoint *checkpoint, struct gs_error *
 static gs_status find_layout(struct gs_checkpoint *checkpoint, struct gs_error *error)
 {
     const struct gs_location *location = &checkpoint->location;
+    if (checkpoint->gguf) {
+        checkpoint->layout = GS_LAYOUT_GGUF;
+        return checkpoint->count > 0 ? GS_OK
+                                     : gs_fail(error, GS_UNSUPPORTED, "%s: holds no tensors",
+                                               gs_quote(location->files[0]).text);
+    }
     bool hugging_face = gs_checkpoint_find(checkpoint, HF_EMBEDDING) != NULL;
     bool original = gs_checkpoint_find(checkpoint, ORIGINAL_EMBEDDING) != NULL;
     const char *first = location->index ? location->index : location->files[0];
@@ -234,7 +282,7 @@ static gs_status open_loose(struct gs_checkpoint *checkpoint, struct gs_error *e
 {
     /* A file that was named outright may be a link to anywhere; one found in a folder may not. */
     const struct gs_location *location = &checkpoint->location;
-    const char *confinement = location->kind == GS_LOCATION_FILE ? NULL : location->folder;
+    const char *confinement = location->confined ? location->folder : NULL;
     gs_status status = read_files(checkpoint, location->files, location->n_file, confinement, error);
     return status == GS_OK ? sort_tensors(checkpoint, error) : status;
 }
@@ -259,8 +307,11 @@ gs_status gs_checkpoint_open(const char *path, struct gs_checkpoint **out, struc
     if (status != GS_OK)
         goto cleanup;
     const char *folder = checkpoint->location.folder;
-    checkpoint->config = gs_locate_beside(&checkpoint->arena, folder, "config.json");
-    checkpoint->generation_config = gs_locate_beside(&checkpoint->arena, folder, "generation_config.json");
+    if (checkpoint->layout != GS_LAYOUT_GGUF) {
+        checkpoint->config = gs_locate_beside(&checkpoint->arena, folder, "config.json");
+        checkpoint->generation_config =
+            gs_locate_beside(&checkpoint->arena, folder, "generation_config.json");
+    }
     *out = checkpoint;
     checkpoint = NULL;
 cleanup:
@@ -281,6 +332,11 @@ void gs_checkpoint_close(struct gs_checkpoint *checkpoint)
 enum gs_layout gs_checkpoint_layout(const struct gs_checkpoint *checkpoint)
 {
     return checkpoint->layout;
+}
+
+const struct gs_gguf *gs_checkpoint_gguf(const struct gs_checkpoint *checkpoint)
+{
+    return checkpoint->gguf;
 }
 
 const char *gs_checkpoint_folder(const struct gs_checkpoint *checkpoint)

@@ -13,7 +13,7 @@
 
 #define INDEX_NAME  "model.safetensors.index.json"
 #define SINGLE_NAME "model.safetensors"
-#define MAX_LOOSE   512 /* *.safetensors files in a folder without an index */
+#define MAX_LOOSE   512 /* *.safetensors files in a folder without an index, *.gguf files, parts of one */
 #define MAX_NAMES   8   /* of what was found instead, in a message */
 
 /* What a folder holds, by name. */
@@ -21,7 +21,8 @@ struct listing {
     const char **loose; /* [n_loose] *.safetensors, ascending */
     size_t n_loose;
     bool has_index, has_single, has_original;
-    const char *gguf;    /* a GGUF file's name, NULL: none */
+    const char **gguf; /* [n_gguf] *.gguf, ascending */
+    size_t n_gguf;
     const char *pickle;  /* a PyTorch file's */
     const char *metal;   /* model.bin */
     const char *partial; /* a download that did not end */
@@ -125,8 +126,8 @@ static gs_status note_name(struct listing *listing, const char *folder, const ch
     listing->has_index |= strcmp(name, INDEX_NAME) == 0;
     listing->has_original |= strcmp(name, "original") == 0;
     listing->has_tokenizer |= strncmp(name, "tokenizer", 9) == 0;
-    if (ends_with(name, ".gguf"))
-        listing->gguf = name;
+    if (ends_with(name, ".gguf") && listing->n_gguf < MAX_LOOSE)
+        listing->gguf[listing->n_gguf++] = name;
     if (is_pickle(name))
         listing->pickle = name;
     if (strcmp(name, "model.bin") == 0)
@@ -141,7 +142,8 @@ static gs_status list_folder(const char *folder, struct gs_arena *arena, struct 
 {
     *listing = (struct listing){0};
     listing->loose = gs_arena_alloc_array(arena, MAX_LOOSE, sizeof *listing->loose);
-    if (!listing->loose)
+    listing->gguf = gs_arena_alloc_array(arena, MAX_LOOSE, sizeof *listing->gguf);
+    if (!listing->loose || !listing->gguf)
         return gs_fail_memory(error, MAX_LOOSE * sizeof *listing->loose);
     DIR *stream = opendir(folder);
     if (!stream)
@@ -157,6 +159,8 @@ static gs_status list_folder(const char *folder, struct gs_arena *arena, struct 
     closedir(stream);
     if (listing->n_loose > 1)
         qsort(listing->loose, listing->n_loose, sizeof *listing->loose, compare_names);
+    if (listing->n_gguf > 1)
+        qsort(listing->gguf, listing->n_gguf, sizeof *listing->gguf, compare_names);
     return status;
 }
 
@@ -176,7 +180,78 @@ static gs_status take_files(struct gs_location *out, struct gs_arena *arena, con
     out->kind = GS_LOCATION_LOOSE;
     out->files = files;
     out->n_file = count;
+    out->confined = true;
     return GS_OK;
+}
+
+/* A name like "model-00002-of-00003.gguf": its size up to the first number, and the numbers. */
+struct part {
+    int stem;
+    unsigned number, count;
+};
+
+static bool parse_part(const char *name, struct part *part)
+{
+    static const char form[] = "-00000-of-00000.gguf";
+    size_t length = strlen(name), size = sizeof form - 1;
+    if (length <= size)
+        return false;
+    const char *end = name + length - size;
+    for (size_t i = 0; i < size; i++) {
+        bool digit = end[i] >= '0' && end[i] <= '9';
+        if (form[i] == '0' ? !digit : end[i] != form[i])
+            return false;
+    }
+    part->stem = (int)(length - size);
+    part->number = (unsigned)strtoul(end + 1, NULL, 10);
+    part->count = (unsigned)strtoul(end + 10, NULL, 10);
+    return part->count > 1;
+}
+
+static bool same_model(const char *a, const char *b)
+{
+    struct part x, y;
+    return parse_part(a, &x) && parse_part(b, &y) && x.stem == y.stem && x.count == y.count &&
+           strncmp(a, b, (size_t)x.stem) == 0;
+}
+
+/* Is there one GGUF model in the folder, in one file or in parts? */
+static bool has_one_gguf(const struct listing *listing)
+{
+    for (size_t i = 1; i < listing->n_gguf; i++) {
+        if (!same_model(listing->gguf[0], listing->gguf[i]))
+            return false;
+    }
+    return listing->n_gguf > 0;
+}
+
+/* The file of this name in out->folder, or all parts that its name says there are. */
+static gs_status take_gguf(struct gs_location *out, struct gs_arena *arena, const char *name,
+                           struct gs_error *error)
+{
+    struct part part;
+    const char *const *names = &name;
+    size_t count = 1;
+    if (parse_part(name, &part)) {
+        if (part.count > MAX_LOOSE)
+            return gs_fail(error, GS_UNSUPPORTED, "%s: one of %u parts; at most %d are read",
+                           gs_quote(name).text, part.count, MAX_LOOSE);
+        size_t size = strlen(name) + 1;
+        const char **all = gs_arena_alloc_array(arena, part.count, sizeof *all);
+        for (count = 0; all && count < part.count; count++) {
+            char *text = gs_arena_alloc(arena, size);
+            if (!text)
+                return gs_fail_memory(error, size);
+            snprintf(text, size, "%.*s-%05u-of-%05u.gguf", part.stem, name, (unsigned)count + 1, part.count);
+            all[count] = text;
+        }
+        names = all;
+    }
+    if (!names)
+        return gs_fail_memory(error, part.count * sizeof *names);
+    gs_status status = take_files(out, arena, names, count, error);
+    out->kind = GS_LOCATION_GGUF;
+    return status;
 }
 
 /* The weights in this very folder. *found false: there are none. */
@@ -221,10 +296,11 @@ static gs_status take_root(const char *folder, struct gs_arena *arena, struct li
 static gs_status fail_not_found(const char *folder, const struct listing *listing, struct gs_error *error)
 {
     struct gs_quoted shown = gs_quote(folder);
-    if (listing->gguf)
-        return gs_fail(error, GS_UNSUPPORTED,
-                       "%s: holds %s, but GGUF is not supported yet; give the model's .safetensors files",
-                       shown.text, gs_quote(listing->gguf).text);
+    if (listing->n_gguf > 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "%s: holds %zu .gguf files that are not parts of one model; give one of them, such as "
+                       "%s",
+                       shown.text, listing->n_gguf, gs_quote(listing->gguf[0]).text);
     if (listing->pickle)
         return gs_fail(error, GS_UNSUPPORTED,
                        "%s: holds %s, a PyTorch file, which is not read; give the model's .safetensors files",
@@ -258,6 +334,10 @@ static gs_status locate_folder(const char *folder, struct gs_arena *arena, struc
     gs_status status = take_root(folder, arena, &listing, out, &found, error);
     if (status != GS_OK || found)
         return status;
+    if (has_one_gguf(&listing)) {
+        out->folder = folder;
+        return take_gguf(out, arena, listing.gguf[0], error);
+    }
     /* A download's original/ or metal/ folder was given, and the weights lie beside it. */
     const char *name = "";
     const char *parent = parent_of(arena, folder, &name);
@@ -276,14 +356,18 @@ static gs_status locate_folder(const char *folder, struct gs_arena *arena, struc
  */
 bool gs_shard_of_many(const char *name)
 {
+    static const char digits[] = "0123456789";
     const char *of = strstr(name, "-of-");
     if (!of)
         return false;
-    const char *number = of;
+    const char *number = of, *last = of + strlen("-of-");
     while (number > name && number[-1] >= '0' && number[-1] <= '9')
         number--;
-    unsigned long last = strtoul(of + 4, NULL, 10);
-    return last > 1 || (last == 1 && number < of && strtoul(number, NULL, 10) == 0);
+    size_t n_digits = strspn(last, digits);
+    if (number == of || n_digits == 0 || last[n_digits] != '.')
+        return false;
+    unsigned long n_last = strtoul(last, NULL, 10);
+    return n_last > 1 || (n_last == 1 && strtoul(number, NULL, 10) == 0);
 }
 
 static gs_status locate_file(const char *path, struct gs_arena *arena, struct gs_location *out,
@@ -292,16 +376,15 @@ static gs_status locate_file(const char *path, struct gs_arena *arena, struct gs
     struct gs_quoted shown = gs_quote(path);
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    if (ends_with(name, ".gguf"))
-        return gs_fail(error, GS_UNSUPPORTED,
-                       "%s: GGUF is not supported yet; give a folder of .safetensors files", shown.text);
     if (is_pickle(name) || ends_with(name, ".bin"))
         return gs_fail(error, GS_UNSUPPORTED, "%s: a %s is not read; give a folder of .safetensors files",
                        shown.text, strcmp(name, "model.bin") == 0 ? "Metal container" : "PyTorch file");
-    if (!ends_with(name, ".safetensors"))
+    bool is_gguf = ends_with(name, ".gguf");
+    if (!is_gguf && !ends_with(name, ".safetensors"))
         return gs_fail(error, GS_INVALID_ARGUMENT,
-                       "%s: is no .safetensors file; give one, or the folder of a model", shown.text);
-    if (gs_shard_of_many(name))
+                       "%s: is no .safetensors or .gguf file; give one, or the folder of a model",
+                       shown.text);
+    if (!is_gguf && gs_shard_of_many(name))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "%s: is one shard of several; give the folder that holds "
                        "all of them",
@@ -315,6 +398,11 @@ static gs_status locate_file(const char *path, struct gs_arena *arena, struct gs
         out->folder = gs_arena_copy(arena, path, slash == path ? 1 : (size_t)(slash - path));
     if (!files || !files[0] || !out->folder)
         return gs_fail_memory(error, strlen(path));
+    if (is_gguf) {
+        gs_status status = take_gguf(out, arena, name, error);
+        out->confined = out->n_file > 1;
+        return status;
+    }
     out->kind = GS_LOCATION_FILE;
     out->files = files;
     out->n_file = 1;
@@ -331,4 +419,23 @@ gs_status gs_locate(const char *path, struct gs_arena *arena, struct gs_location
         return locate_file(path, arena, out, error);
     const char *folder = gs_arena_copy(arena, path, strlen(path));
     return folder ? locate_folder(folder, arena, out, error) : gs_fail_memory(error, strlen(path));
+}
+
+const char *gs_locate_gguf(const char *path, struct gs_arena *arena)
+{
+    struct gs_location location = {0};
+    struct stat info;
+    struct listing listing;
+    if (stat(path, &info) != 0)
+        return NULL;
+    if (S_ISDIR(info.st_mode)) {
+        if (list_folder(path, arena, &listing, NULL) != GS_OK || !has_one_gguf(&listing))
+            return NULL;
+        location.folder = path;
+        if (take_gguf(&location, arena, listing.gguf[0], NULL) != GS_OK)
+            return NULL;
+    } else if (!ends_with(path, ".gguf") || locate_file(path, arena, &location, NULL) != GS_OK) {
+        return NULL;
+    }
+    return location.files[0];
 }

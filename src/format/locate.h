@@ -11,6 +11,7 @@ enum gs_location_kind {
     GS_LOCATION_FILE,  /* one .safetensors file, given as such */
     GS_LOCATION_INDEX, /* model.safetensors.index.json and its shards */
     GS_LOCATION_LOOSE, /* every *.safetensors of the folder (one of them where it is model.safetensors) */
+    GS_LOCATION_GGUF,  /* one .gguf file, or all parts of a split one in their order */
 };
 
 struct gs_location {
@@ -19,6 +20,7 @@ struct gs_location {
     const char *index;        /* path of the index; NULL unless GS_LOCATION_INDEX */
     const char *const *files; /* [n_file] paths; none for GS_LOCATION_INDEX */
     size_t n_file;
+    bool confined; /* links out of the folder are refused: the files were found there, not named */
 };
 
 /*
@@ -36,5 +38,11 @@ const char *gs_locate_beside(struct gs_arena *arena, const char *folder, const c
 
 /* Does the file's name say that it is one of several shards? */
 bool gs_shard_of_many(const char *name);
+
+/*
+ * The GGUF file whose metadata describe `path`: itself, or the one in that folder; of several parts the
+ * first. NULL if it means no GGUF, or memory is out.
+ */
+const char *gs_locate_gguf(const char *path, struct gs_arena *arena);
 
 #endif

@@ -196,6 +196,8 @@ static gs_status read_shape(struct parser *parser, struct entry *entry)
                     shown(parser, event).text);
     parser->shape.count = 0;
     while ((status = next(parser, &event)) == GS_OK && event != GS_JSON_ARRAY_END) {
+        if (parser->shape.count == GS_SAFETENSORS_MAX_RANK)
+            return fail(parser, entry->tensor.name, "bad shape: more than %u dimensions", GS_SAFETENSORS_MAX_RANK);
         uint64_t *dimension = list_add(&parser->shape, sizeof *dimension);
         if (!dimension)
             return gs_fail_memory(parser->error, parser->shape.count * sizeof *dimension);
@@ -433,7 +435,7 @@ static int compare_entries(const void *a, const void *b)
         return x->begin < y->begin ? -1 : 1;
     if (x->end != y->end)
         return x->end < y->end ? -1 : 1;
-    return x->order < y->order ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
 }
 
 /* The tensors must cover the data part exactly, from its first byte to its last. */

@@ -7,6 +7,7 @@
 
 #define GS_SAFETENSORS_MAX_HEADER 100000000u /* bytes of JSON */
 #define GS_SAFETENSORS_MAX_DEPTH  8u         /* nested objects and arrays */
+#define GS_SAFETENSORS_MAX_RANK   64u        /* dimensions of a tensor: numpy's and PyTorch's own limit */
 #define GS_SAFETENSORS_MAX_STRING 65536u     /* bytes of a name, or of any other string, decoded */
 
 struct gs_safetensors {

@@ -7,7 +7,7 @@
 static const struct {
     const char *name;
     unsigned bits;
-} dtypes[GS_DTYPE_COUNT] = {
+} dtypes[] = {
     [GS_DTYPE_F4] = {"F4", 4},
     [GS_DTYPE_F6_E2M3] = {"F6_E2M3", 6},
     [GS_DTYPE_F6_E3M2] = {"F6_E3M2", 6},
@@ -30,6 +30,8 @@ static const struct {
     [GS_DTYPE_F64] = {"F64", 64},
     [GS_DTYPE_I64] = {"I64", 64},
     [GS_DTYPE_U64] = {"U64", 64},
+    [GS_DTYPE_Q8_0] = {"Q8_0", 0},
+    [GS_DTYPE_MXFP4] = {"MXFP4", 0},
 };
 
 const char *gs_dtype_name(enum gs_dtype dtype)
@@ -40,6 +42,18 @@ const char *gs_dtype_name(enum gs_dtype dtype)
 unsigned gs_dtype_bits(enum gs_dtype dtype)
 {
     return dtypes[dtype].bits;
+}
+
+unsigned gs_dtype_block_size(enum gs_dtype dtype)
+{
+    return dtypes[dtype].bits == 0 ? 32 : 1;
+}
+
+unsigned gs_dtype_block_bytes(enum gs_dtype dtype)
+{
+    if (dtype == GS_DTYPE_Q8_0)
+        return 34;
+    return dtype == GS_DTYPE_MXFP4 ? 17 : dtypes[dtype].bits / 8;
 }
 
 bool gs_dtype_parse(const char *name, size_t size, enum gs_dtype *dtype)

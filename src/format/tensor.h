@@ -4,7 +4,10 @@
 
 #include "format/file_map.h"
 
-/* The dtypes that safetensors defines; a checkpoint of this model holds BF16 and U8, sometimes F32/F16. */
+/*
+ * The dtypes that safetensors defines, then the block types of GGUF. A checkpoint of this model holds BF16
+ * and U8, sometimes F32 and F16; in GGUF form F32, Q8_0 and MXFP4.
+ */
 enum gs_dtype {
     GS_DTYPE_F4,
     GS_DTYPE_F6_E2M3,
@@ -28,11 +31,20 @@ enum gs_dtype {
     GS_DTYPE_F64,
     GS_DTYPE_I64,
     GS_DTYPE_U64,
-    GS_DTYPE_COUNT,
+    GS_DTYPE_COUNT, /* so many does safetensors define */
+
+    GS_DTYPE_Q8_0 = GS_DTYPE_COUNT, /* blocks of 32: an F16 scale, 32 I8 */
+    GS_DTYPE_MXFP4,                 /* blocks of 32: an F8_E8M0 scale, 16 bytes of F4 pairs k, k+16 */
 };
 
 const char *gs_dtype_name(enum gs_dtype dtype); /* "BF16" */
-unsigned gs_dtype_bits(enum gs_dtype dtype);    /* 16 */
+unsigned gs_dtype_bits(enum gs_dtype dtype);    /* 16: of an element; 0 for the block types */
+
+/* Elements and bytes of a block; the other types, if of whole bytes, have blocks of one element. */
+unsigned gs_dtype_block_size(enum gs_dtype dtype);
+unsigned gs_dtype_block_bytes(enum gs_dtype dtype);
+
+/* One of the dtypes of safetensors by its name. */
 bool gs_dtype_parse(const char *name, size_t size, enum gs_dtype *dtype);
 
 struct gs_tensor {

@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include "base/status.h"
+#include "model/gguf_config.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -485,6 +486,8 @@ gs_status gs_config_read(const struct gs_checkpoint *checkpoint, struct gs_confi
     const char *path = gs_checkpoint_config(checkpoint);
     const char *generation_path = gs_checkpoint_generation_config(checkpoint);
 
+    if (gs_checkpoint_layout(checkpoint) == GS_LAYOUT_GGUF)
+        return gs_gguf_config_read(checkpoint, config, error);
     if (!path)
         return gs_fail(error, GS_IO, "%s: config.json is missing, must lie beside the weights",
                        gs_quote(gs_checkpoint_folder(checkpoint)).text);

@@ -52,7 +52,10 @@ struct gs_config {
     size_t n_stop_ids;
 };
 
-/* Reads the checkpoint's config.json and generation_config.json. Errors name file, key, value and range. */
+/*
+ * Reads the checkpoint's config.json and generation_config.json, or the metadata of a GGUF
+ * (model/gguf_config). Errors name file, key, value and range.
+ */
 gs_status gs_config_read(const struct gs_checkpoint *checkpoint, struct gs_config *config,
                          struct gs_error *error);
 

@@ -14,6 +14,19 @@ float gs_mxfp4_scale(uint8_t scale)
     return value;
 }
 
+void gs_mxfp4_dequantize_gguf(const uint8_t *blocks, int64_t n, float *out)
+{
+    for (int64_t group = 0; group < n / GS_MXFP4_GROUP; group++) {
+        float scale = gs_mxfp4_scale(blocks[group * GS_MXFP4_BLOCK_BYTES]);
+        const uint8_t *codes = blocks + group * GS_MXFP4_BLOCK_BYTES + 1;
+        float *to = out + group * GS_MXFP4_GROUP;
+        for (int k = 0; k < GS_MXFP4_GROUP_BYTES; k++) {
+            to[k] = gs_mxfp4_values[codes[k] & 15] * scale;
+            to[k + 16] = gs_mxfp4_values[codes[k] >> 4] * scale;
+        }
+    }
+}
+
 void gs_mxfp4_dequantize(const uint8_t *blocks, const uint8_t *scales, int64_t n, float *out)
 {
     for (int64_t group = 0; group < n / GS_MXFP4_GROUP; group++) {
@@ -25,4 +38,18 @@ void gs_mxfp4_dequantize(const uint8_t *blocks, const uint8_t *scales, int64_t n
             to[2 * k + 1] = gs_mxfp4_values[codes[k] >> 4] * scale;
         }
     }
+}
+
+struct gs_mxfp4_row gs_mxfp4_find_row(const struct gs_mxfp4_matrix *matrix, int64_t expert, int64_t row)
+{
+    int64_t groups = matrix->columns / GS_MXFP4_GROUP;
+    int64_t at = (expert * matrix->rows + row) * groups;
+    if (matrix->scales)
+        return (struct gs_mxfp4_row){matrix->blocks + at * GS_MXFP4_GROUP_BYTES, matrix->scales + at};
+    const uint8_t *blocks = matrix->blocks;
+    if (matrix->odd_blocks) {
+        blocks = row % 2 ? matrix->odd_blocks : blocks;
+        at = (expert * (matrix->rows / 2) + row / 2) * groups;
+    }
+    return (struct gs_mxfp4_row){blocks + at * GS_MXFP4_BLOCK_BYTES, NULL};
 }

@@ -36,7 +36,14 @@ static size_t expected_shape(const struct binder *binder, const struct gs_weight
 
 static bool is_dense(const struct gs_weight_rule *rule)
 {
-    return rule->kind == GS_RULE_DENSE || rule->kind == GS_RULE_DENSE_QKV;
+    return rule->kind == GS_RULE_DENSE || rule->kind == GS_RULE_DENSE_QKV ||
+           rule->kind == GS_RULE_DENSE_EVEN || rule->kind == GS_RULE_DENSE_ODD;
+}
+
+/* MXFP4 is a dtype of its own in GGUF, and bytes in the other layouts. */
+static enum gs_dtype expert_dtype(const struct gs_weight_rule *rule)
+{
+    return rule->kind == GS_RULE_BLOCKS || rule->kind == GS_RULE_SCALES ? GS_DTYPE_U8 : GS_DTYPE_MXFP4;
 }
 
 /* "BF16, F16 or F32 [2880]" */
@@ -47,7 +54,8 @@ static void describe_expected(const struct binder *binder, const struct gs_weigh
     char shape_text[120];
     struct gs_tensor wanted = {.shape = shape, .rank = expected_shape(binder, rule, shape)};
     gs_tensor_shape_text(&wanted, shape_text, sizeof shape_text);
-    snprintf(text, size, "%s %s", is_dense(rule) ? "BF16, F16 or F32" : "U8", shape_text);
+    const char *dense = binder->layout == GS_LAYOUT_GGUF ? "F32, F16, BF16 or Q8_0" : "BF16, F16 or F32";
+    snprintf(text, size, "%s %s", is_dense(rule) ? dense : gs_dtype_name(expert_dtype(rule)), shape_text);
 }
 
 /* Experts in bf16 or float32 carry the name of the matrix without "_blocks" (original layout: ".blocks"). */
@@ -55,8 +63,10 @@ static const struct gs_tensor *find_dequantised(const struct binder *binder,
                                                 const struct gs_weight_rule *rule, const char *name)
 {
     char plain[200];
+    if (is_dense(rule) || expert_dtype(rule) != GS_DTYPE_U8)
+        return NULL;
     size_t length = strlen(name) - strlen("_blocks");
-    if (is_dense(rule) || length >= sizeof plain)
+    if (length >= sizeof plain)
         return NULL;
     memcpy(plain, name, length); /* "_scales" is as long */
     plain[length] = '\0';
@@ -74,8 +84,11 @@ static gs_status fail_missing(const struct binder *binder, const struct gs_weigh
                        "%s: \"%s\" is a dequantised %s matrix, must be in MXFP4: \"%s\" as %s",
                        gs_quote(plain->file->path).text, gs_quote(plain->name).text,
                        gs_dtype_name(plain->dtype), name, expected);
+    const char *where = binder->layout == GS_LAYOUT_GGUF
+                            ? gs_checkpoint_tensor(binder->checkpoint, 0)->file->path
+                            : gs_checkpoint_folder(binder->checkpoint);
     return gs_fail(binder->error, GS_MALFORMED, "%s: tensor \"%s\" is missing, must be %s",
-                   gs_quote(gs_checkpoint_folder(binder->checkpoint)).text, name, expected);
+                   gs_quote(where).text, name, expected);
 }
 
 static bool weight_type(enum gs_dtype dtype, enum gs_weight_type *type)
@@ -90,6 +103,9 @@ static bool weight_type(enum gs_dtype dtype, enum gs_weight_type *type)
     case GS_DTYPE_F32:
         *type = GS_WEIGHT_F32;
         return true;
+    case GS_DTYPE_Q8_0:
+        *type = GS_WEIGHT_Q8_0;
+        return true;
     default:
         return false;
     }
@@ -101,7 +117,7 @@ static gs_status check_tensor(const struct binder *binder, const struct gs_weigh
     enum gs_weight_type type;
     uint64_t shape[GS_MAX_RANK];
     size_t rank = expected_shape(binder, rule, shape);
-    bool right = is_dense(rule) ? weight_type(tensor->dtype, &type) : tensor->dtype == GS_DTYPE_U8;
+    bool right = is_dense(rule) ? weight_type(tensor->dtype, &type) : tensor->dtype == expert_dtype(rule);
     right = right && tensor->rank == rank;
     for (size_t i = 0; right && i < rank; i++)
         right = tensor->shape[i] == shape[i];
@@ -133,8 +149,7 @@ static struct gs_matrix dense_view(const struct gs_tensor *tensor)
 static struct gs_matrix slice(const struct gs_matrix *whole, bool is_bias, int64_t first, int64_t count)
 {
     struct gs_matrix part = *whole;
-    int64_t stride = (is_bias ? 1 : whole->columns) * gs_weight_size(whole->type);
-    part.data += first * stride;
+    part.data += first * gs_weight_bytes(whole->type, is_bias ? 1 : whole->columns);
     *(is_bias ? &part.columns : &part.rows) = count;
     return part;
 }
@@ -151,36 +166,70 @@ static void place_qkv(const struct gs_config *config, const struct gs_tensor *te
     *(is_bias ? &layer->v_bias : &layer->v) = slice(&whole, is_bias, query + key, key);
 }
 
+/* The odd columns of a matrix whose even ones are placed: two tensors of one type. */
+static gs_status place_odd(const struct binder *binder, const struct gs_tensor *tensor,
+                           struct gs_matrix *matrix)
+{
+    struct gs_matrix odd = dense_view(tensor);
+    if (odd.type != matrix->type)
+        return gs_fail(
+            binder->error, GS_UNSUPPORTED, "%s: tensor \"%s\" is %s, must be of the type of the gate's",
+            gs_quote(tensor->file->path).text, gs_quote(tensor->name).text, gs_dtype_name(tensor->dtype));
+    matrix->odd = odd.data;
+    return GS_OK;
+}
+
+static void place_experts(const struct gs_weight_rule *rule, const struct gs_tensor *tensor,
+                          struct gs_mxfp4_matrix *experts)
+{
+    if (rule->kind == GS_RULE_MXFP4_ODD) {
+        experts->odd_blocks = tensor->data;
+        return;
+    }
+    experts->blocks = tensor->data;
+    experts->n_expert = (int64_t)tensor->shape[0];
+    experts->rows = (int64_t)tensor->shape[1] * (rule->kind == GS_RULE_MXFP4_EVEN ? 2 : 1);
+    experts->columns = (int64_t)tensor->shape[2] * (rule->kind == GS_RULE_BLOCKS ? GS_MXFP4_GROUP : 1);
+}
+
 /* `target`: the gs_layer_weights or gs_weights that the rule's offset counts in. */
-static void place(struct binder *binder, const struct gs_weight_rule *rule, const struct gs_tensor *tensor,
-                  void *target)
+static gs_status place(struct binder *binder, const struct gs_weight_rule *rule,
+                       const struct gs_tensor *tensor, void *target)
 {
     void *at = (char *)target + rule->offset;
     struct gs_mxfp4_matrix *experts = at;
+    struct gs_matrix *matrix = at;
     switch (rule->kind) {
     case GS_RULE_DENSE:
-        *(struct gs_matrix *)at = dense_view(tensor);
+        *matrix = dense_view(tensor);
         break;
+    case GS_RULE_DENSE_EVEN:
+        *matrix = dense_view(tensor);
+        matrix->columns *= 2;
+        break;
+    case GS_RULE_DENSE_ODD:
+        return place_odd(binder, tensor, matrix);
     case GS_RULE_DENSE_QKV:
         place_qkv(&binder->weights->config, tensor, target);
         break;
     case GS_RULE_BLOCKS:
-        experts->blocks = tensor->data;
-        experts->n_expert = (int64_t)tensor->shape[0];
-        experts->rows = (int64_t)tensor->shape[1];
-        experts->columns = (int64_t)tensor->shape[2] * GS_MXFP4_GROUP;
+    case GS_RULE_MXFP4:
+    case GS_RULE_MXFP4_EVEN:
+    case GS_RULE_MXFP4_ODD:
+        place_experts(rule, tensor, experts);
         break;
     case GS_RULE_SCALES:
         experts->scales = tensor->data;
         binder->scales[binder->n_scales++] = tensor;
         break;
     }
+    return GS_OK;
 }
 
 static void count_parameters(struct gs_weights *weights, const struct gs_weight_rule *rule,
                              const struct gs_tensor *tensor)
 {
-    uint64_t n = tensor->bytes * 8 / gs_dtype_bits(tensor->dtype);
+    uint64_t n = tensor->bytes / gs_dtype_block_bytes(tensor->dtype) * gs_dtype_block_size(tensor->dtype);
     if (rule->kind == GS_RULE_BLOCKS)
         n *= 2;
     if (rule->kind == GS_RULE_SCALES)
@@ -208,9 +257,10 @@ static gs_status bind_rules(struct binder *binder, const struct gs_weight_rule *
         if (!tensor)
             return fail_missing(binder, rule, name);
         gs_status status = check_tensor(binder, rule, tensor);
+        if (status == GS_OK)
+            status = place(binder, rule, tensor, target);
         if (status != GS_OK)
             return status;
-        place(binder, rule, tensor, target);
         count_parameters(binder->weights, rule, tensor);
         binder->bound[binder->n_bound++] = tensor;
     }

@@ -11,15 +11,7 @@
 #include "base/arena.h"
 #include "model/config.h"
 #include "model/matrix.h"
-
-/* Rows in MXFP4: blocks [n_expert][rows][columns/32][16], scales [n_expert][rows][columns/32]. */
-struct gs_mxfp4_matrix {
-    const uint8_t *blocks;
-    const uint8_t *scales;
-    int64_t n_expert;
-    int64_t rows;
-    int64_t columns;
-};
+#include "model/mxfp4.h"
 
 struct gs_layer_weights {
     struct gs_matrix attention_norm; /* [d_model] */
@@ -50,9 +42,11 @@ struct gs_weights {
 };
 
 /*
- * Binds and verifies: presence, dtype (BF16, F32 or F16 for dense tensors; U8 for MXFP4), shape, no NaN
- * scale (byte 255). GS_MALFORMED names file, tensor, what was found and what would be right; a checkpoint
- * whose experts were dequantised is GS_UNSUPPORTED. `progress` (may be NULL) counts bytes of scales checked.
+ * Binds and verifies: presence, dtype (BF16, F32 or F16 for dense tensors; U8 for MXFP4; in a GGUF also Q8_0,
+ * and MXFP4 as such), shape, no NaN scale (byte 255). GS_MALFORMED names file, tensor, what was found and
+ * what would be right; a checkpoint whose experts were dequantised is GS_UNSUPPORTED. `progress` (may be
+ * NULL) counts bytes of scales checked. A GGUF's scales lie between the codes, so that looking at them would
+ * mean to read the whole file: they are not checked, and a NaN among them shows as GS_NON_FINITE logits.
  */
 gs_status gs_weights_bind(const struct gs_checkpoint *checkpoint, gs_progress_fn *progress,
                           void *progress_user, struct gs_weights **out, struct gs_error *error);

@@ -16,24 +16,25 @@
 #define EXPERTS    {GS_DIM_EXPERTS}
 #define MATRIX(rows, columns) {GS_DIM_##rows, GS_DIM_##columns}
 #define SCALES(rows, groups)  {GS_DIM_EXPERTS, GS_DIM_##rows, GS_DIM_##groups}
+#define EXPERT(rows, columns) {GS_DIM_EXPERTS, GS_DIM_##rows, GS_DIM_##columns}
 #define BLOCKS(rows, groups)  {GS_DIM_EXPERTS, GS_DIM_##rows, GS_DIM_##groups, GS_DIM_GROUP_BYTES}
 
 const struct gs_weight_rule gs_layer_rules[] = {
-    {{"input_layernorm.weight", "attn.norm.scale"}, GS_RULE_DENSE, MODEL, LAYER(attention_norm), false},
-    {{"self_attn.q_proj.weight", NULL}, GS_RULE_DENSE, MATRIX(QUERY, MODEL), LAYER(q), false},
-    {{"self_attn.q_proj.bias", NULL}, GS_RULE_DENSE, QUERY, LAYER(q_bias), false},
-    {{"self_attn.k_proj.weight", NULL}, GS_RULE_DENSE, MATRIX(KEY, MODEL), LAYER(k), false},
-    {{"self_attn.k_proj.bias", NULL}, GS_RULE_DENSE, KEY, LAYER(k_bias), false},
-    {{"self_attn.v_proj.weight", NULL}, GS_RULE_DENSE, MATRIX(KEY, MODEL), LAYER(v), false},
-    {{"self_attn.v_proj.bias", NULL}, GS_RULE_DENSE, KEY, LAYER(v_bias), false},
+    {{"input_layernorm.weight", "attn.norm.scale", "attn_norm.weight"}, GS_RULE_DENSE, MODEL, LAYER(attention_norm), false},
+    {{"self_attn.q_proj.weight", NULL, "attn_q.weight"}, GS_RULE_DENSE, MATRIX(QUERY, MODEL), LAYER(q), false},
+    {{"self_attn.q_proj.bias", NULL, "attn_q.bias"}, GS_RULE_DENSE, QUERY, LAYER(q_bias), false},
+    {{"self_attn.k_proj.weight", NULL, "attn_k.weight"}, GS_RULE_DENSE, MATRIX(KEY, MODEL), LAYER(k), false},
+    {{"self_attn.k_proj.bias", NULL, "attn_k.bias"}, GS_RULE_DENSE, KEY, LAYER(k_bias), false},
+    {{"self_attn.v_proj.weight", NULL, "attn_v.weight"}, GS_RULE_DENSE, MATRIX(KEY, MODEL), LAYER(v), false},
+    {{"self_attn.v_proj.bias", NULL, "attn_v.bias"}, GS_RULE_DENSE, KEY, LAYER(v_bias), false},
     {{NULL, "attn.qkv.weight"}, GS_RULE_DENSE_QKV, MATRIX(QKV, MODEL), LAYER(q), false},
     {{NULL, "attn.qkv.bias"}, GS_RULE_DENSE_QKV, QKV, LAYER(q_bias), false},
-    {{"self_attn.sinks", "attn.sinks"}, GS_RULE_DENSE, HEADS, LAYER(sinks), false},
-    {{"self_attn.o_proj.weight", "attn.out.weight"}, GS_RULE_DENSE, MATRIX(MODEL, QUERY), LAYER(o), false},
-    {{"self_attn.o_proj.bias", "attn.out.bias"}, GS_RULE_DENSE, MODEL, LAYER(o_bias), false},
-    {{"post_attention_layernorm.weight", "mlp.norm.scale"}, GS_RULE_DENSE, MODEL, LAYER(mlp_norm), false},
-    {{"mlp.router.weight", "mlp.gate.weight"}, GS_RULE_DENSE, MATRIX(EXPERTS, MODEL), LAYER(router), false},
-    {{"mlp.router.bias", "mlp.gate.bias"}, GS_RULE_DENSE, EXPERTS, LAYER(router_bias), false},
+    {{"self_attn.sinks", "attn.sinks", "attn_sinks.weight"}, GS_RULE_DENSE, HEADS, LAYER(sinks), false},
+    {{"self_attn.o_proj.weight", "attn.out.weight", "attn_output.weight"}, GS_RULE_DENSE, MATRIX(MODEL, QUERY), LAYER(o), false},
+    {{"self_attn.o_proj.bias", "attn.out.bias", "attn_output.bias"}, GS_RULE_DENSE, MODEL, LAYER(o_bias), false},
+    {{"post_attention_layernorm.weight", "mlp.norm.scale", "post_attention_norm.weight"}, GS_RULE_DENSE, MODEL, LAYER(mlp_norm), false},
+    {{"mlp.router.weight", "mlp.gate.weight", "ffn_gate_inp.weight"}, GS_RULE_DENSE, MATRIX(EXPERTS, MODEL), LAYER(router), false},
+    {{"mlp.router.bias", "mlp.gate.bias", "ffn_gate_inp.bias"}, GS_RULE_DENSE, EXPERTS, LAYER(router_bias), false},
     {{"mlp.experts.gate_up_proj_blocks", "mlp.mlp1_weight.blocks"}, GS_RULE_BLOCKS,
      BLOCKS(GATE_UP, MODEL_GROUPS), LAYER(gate_up), true},
     {{"mlp.experts.gate_up_proj_scales", "mlp.mlp1_weight.scales"}, GS_RULE_SCALES,
@@ -44,15 +45,20 @@ const struct gs_weight_rule gs_layer_rules[] = {
      BLOCKS(MODEL, FF_GROUPS), LAYER(down), true},
     {{"mlp.experts.down_proj_scales", "mlp.mlp2_weight.scales"}, GS_RULE_SCALES,
      SCALES(MODEL, FF_GROUPS), LAYER(down), true},
-    {{"mlp.experts.down_proj_bias", "mlp.mlp2_bias"}, GS_RULE_DENSE,
+    {{"mlp.experts.down_proj_bias", "mlp.mlp2_bias", "ffn_down_exps.bias"}, GS_RULE_DENSE,
      MATRIX(EXPERTS, MODEL), LAYER(down_bias), true},
+    {{NULL, NULL, "ffn_gate_exps.weight"}, GS_RULE_MXFP4_EVEN, EXPERT(FF, MODEL), LAYER(gate_up), true},
+    {{NULL, NULL, "ffn_up_exps.weight"}, GS_RULE_MXFP4_ODD, EXPERT(FF, MODEL), LAYER(gate_up), true},
+    {{NULL, NULL, "ffn_gate_exps.bias"}, GS_RULE_DENSE_EVEN, MATRIX(EXPERTS, FF), LAYER(gate_up_bias), true},
+    {{NULL, NULL, "ffn_up_exps.bias"}, GS_RULE_DENSE_ODD, MATRIX(EXPERTS, FF), LAYER(gate_up_bias), true},
+    {{NULL, NULL, "ffn_down_exps.weight"}, GS_RULE_MXFP4, EXPERT(MODEL, FF), LAYER(down), true},
 };
 
 const struct gs_weight_rule gs_outer_rules[] = {
-    {{"model.embed_tokens.weight", "embedding.weight"}, GS_RULE_DENSE, MATRIX(VOCAB, MODEL),
+    {{"model.embed_tokens.weight", "embedding.weight", "token_embd.weight"}, GS_RULE_DENSE, MATRIX(VOCAB, MODEL),
      OUTER(embedding), false},
-    {{"model.norm.weight", "norm.scale"}, GS_RULE_DENSE, MODEL, OUTER(norm), false},
-    {{"lm_head.weight", "unembedding.weight"}, GS_RULE_DENSE, MATRIX(VOCAB, MODEL), OUTER(head), false},
+    {{"model.norm.weight", "norm.scale", "output_norm.weight"}, GS_RULE_DENSE, MODEL, OUTER(norm), false},
+    {{"lm_head.weight", "unembedding.weight", "output.weight"}, GS_RULE_DENSE, MATRIX(VOCAB, MODEL), OUTER(head), false},
 };
 /* clang-format on */
 
@@ -68,6 +74,8 @@ int64_t gs_dim_size(const struct gs_config *config, enum gs_dim dim)
         return config->n_vocab;
     case GS_DIM_MODEL:
         return config->d_model;
+    case GS_DIM_FF:
+        return config->d_ff;
     case GS_DIM_MODEL_GROUPS:
         return config->d_model / GS_MXFP4_GROUP;
     case GS_DIM_FF_GROUPS:
@@ -93,8 +101,9 @@ int64_t gs_dim_size(const struct gs_config *config, enum gs_dim dim)
 bool gs_weight_name(const struct gs_weight_rule *rule, enum gs_layout layout, int64_t layer, char *text,
                     size_t size)
 {
-    const char *prefix = layout == GS_LAYOUT_ORIGINAL ? "block" : "model.layers";
+    static const char *const prefixes[GS_LAYOUT_COUNT] = {"model.layers", "block", "blk"};
     int length = layer < 0 ? snprintf(text, size, "%s", rule->name[layout])
-                           : snprintf(text, size, "%s.%lld.%s", prefix, (long long)layer, rule->name[layout]);
+                           : snprintf(text, size, "%s.%lld.%s", prefixes[layout], (long long)layer,
+                                      rule->name[layout]);
     return length >= 0 && (size_t)length < size;
 }

@@ -19,7 +19,7 @@ struct loader {
     struct gs_json_text merges; /* where they came before the vocabulary */
     bool has_model, has_vocab, has_merges;
     struct gs_vocab_builder builder;
-    char *left; /* [GS_MAX_SPELLING]: of a merge; its right side is the reader's string */
+    char *pair; /* [2*GS_MAX_SPELLING]: both sides of a merge */
 };
 
 /* ---------------------------------------------------------------- vocabulary */
@@ -121,13 +121,19 @@ static gs_status read_merge_pair(struct loader *loader, struct gs_json_reader *r
     gs_status status = expect(reader, GS_JSON_STRING, rule, error);
     if (status != GS_OK)
         return status;
+    /* The reader's strings last until its next event. */
     size_t left_size = reader->string_size;
-    memcpy(loader->left, reader->string, left_size); /* the reader's strings last until its next event */
+    memcpy(loader->pair, reader->string, left_size);
     status = expect(reader, GS_JSON_STRING, rule, error);
-    if (status == GS_OK)
-        status = gs_vocab_builder_merge(&loader->builder, loader->left, left_size, reader->string,
-                                        reader->string_size, error);
-    return status == GS_OK ? expect(reader, GS_JSON_ARRAY_END, rule, error) : status;
+    if (status != GS_OK)
+        return status;
+    size_t right_size = reader->string_size;
+    char *right = loader->pair + left_size;
+    memcpy(right, reader->string, right_size);
+    status = expect(reader, GS_JSON_ARRAY_END, rule, error);
+    if (status != GS_OK)
+        return status;
+    return gs_vocab_builder_merge(&loader->builder, loader->pair, left_size, right, right_size, error);
 }
 
 /* "left right", which the reader has just read. */
@@ -312,9 +318,9 @@ gs_status gs_tokenizer_parse(const char *text, size_t size, struct gs_bpe *bpe, 
     }
     loader = calloc(1, sizeof(*loader));
     if (loader)
-        loader->left = malloc(GS_MAX_SPELLING);
-    if (!loader || !loader->left) {
-        status = gs_fail_memory(error, sizeof(*loader) + GS_MAX_SPELLING);
+        loader->pair = malloc(2 * GS_MAX_SPELLING);
+    if (!loader || !loader->pair) {
+        status = gs_fail_memory(error, sizeof(*loader) + 2 * GS_MAX_SPELLING);
         goto cleanup;
     }
     loader->text = text;
@@ -341,7 +347,7 @@ cleanup:
     gs_json_reader_free(&reader);
     if (loader) {
         gs_vocab_builder_close(&loader->builder);
-        free(loader->left);
+        free(loader->pair);
     }
     free(loader);
     return status;

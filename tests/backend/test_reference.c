@@ -1,6 +1,7 @@
 /* The exact CPU backend: the same bits however a token is computed, and the formulas of attention and router.
  */
-#include "base/math.h"
+#include "backend/cpu/kernels.h"
+#include "backend/registry.h"
 #include "tests/support/check.h"
 #include "tests/support/loaded.h"
 
@@ -68,6 +69,52 @@ static void bits_do_not_depend_on_chunks_or_threads(void **state)
     loaded_close(&loaded);
     free(whole);
     free(other);
+    tiny_model_free(model);
+}
+
+/* FNV-1a over the bits of floats. */
+static uint64_t hash_of(const float *values, size_t n)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < n * sizeof *values; i++)
+        hash = (hash ^ ((const unsigned char *)values)[i]) * 0x100000001B3u;
+    return hash;
+}
+
+/*
+ * One number for the bits of 300 rows of logits: the same for every instruction set, compiler and processor.
+ * Sizes are odd ones, so that tails of vectors take part: heads of 18, d_ff of 96.
+ */
+static void bits_do_not_depend_on_the_processor(void **state)
+{
+    (void)state;
+    struct tiny_options options = tiny_options_default();
+    options.n_vocab = N_VOCAB;
+    options.d_head = 18;
+    struct tiny_model *model = tiny_model_make(&options);
+    int32_t tokens[N_TOKENS];
+    make_tokens(tokens, 9);
+    float *logits = make_logits();
+    for (size_t v = 0; v < gs_kernels_count(); v++) {
+        struct loaded loaded = loaded_open_isa(model, gs_kernels_at(v)->isa);
+        struct gs_kv *kv = loaded_kv(&loaded, N_TOKENS);
+        loaded_run(&loaded, kv, tokens, N_TOKENS, 100, logits);
+        uint64_t hash = hash_of(logits, N_TOKENS * N_VOCAB);
+        if (hash != 0xe4a6990ff2d9d843u)
+            fail_msg("%s: hash 0x%016llx", gs_kernels_at(v)->isa, (unsigned long long)hash);
+        struct gs_backend_stats stats;
+        loaded.backend->stats(loaded.device, &stats);
+        assert_true(stats.weight_bytes > 0 && stats.n_tokens == N_TOKENS && stats.n_forward == 3);
+        loaded.backend->kv_free(kv);
+        loaded_close(&loaded);
+    }
+    struct gs_device_options unknown = {.isa = "mmx"};
+    struct gs_device *device;
+    struct gs_error error;
+    const struct gs_backend *backend;
+    assert_ok(gs_backend_find("cpu", &backend, &error), &error);
+    assert_fails(backend->open(&unknown, &device, &error), GS_UNSUPPORTED, "no mmx kernels", &error);
+    free(logits);
     tiny_model_free(model);
 }
 
@@ -317,6 +364,57 @@ static void a_cancelled_step_leaves_the_timeline(void **state)
     tiny_model_free(model);
 }
 
+struct canceller {
+    _Atomic bool cancelled;
+    int64_t last_layer;
+};
+
+static void cancel_in_layer_1(void *user, enum gs_stage stage, int64_t layer, const float *values,
+                              int64_t rows, int64_t columns)
+{
+    (void)values, (void)rows, (void)columns;
+    struct canceller *canceller = user;
+    if (stage == GS_STAGE_ATTENTION && layer == 1)
+        canceller->cancelled = true;
+    canceller->last_layer = layer;
+}
+
+/* In the middle of a step, after rings were written: no later layer runs, and the timeline is as it was. */
+static void a_step_is_cancelled_within_a_layer(void **state)
+{
+    (void)state;
+    struct tiny_options options = tiny_options_default();
+    options.n_vocab = N_VOCAB;
+    assert_true(options.n_layer >= 4);
+    struct tiny_model *model = tiny_model_make(&options);
+    struct loaded loaded = loaded_open(model, 2);
+    int32_t tokens[N_TOKENS];
+    make_tokens(tokens, 6);
+    float *expected = make_logits(), *resumed = make_logits();
+    struct gs_kv *kv = loaded_kv(&loaded, 2 * N_TOKENS);
+    loaded_run(&loaded, kv, tokens, N_TOKENS, 256, expected);
+    assert_int_equal(loaded.backend->kv_truncate(kv, 0), 0);
+    loaded_run(&loaded, kv, tokens, 290, 145, resumed);
+
+    struct canceller canceller = {0};
+    int32_t others[256] = {0};
+    struct gs_step step = {kv, others, 256, GS_WANT_LAST};
+    struct gs_error error;
+    loaded.backend->tap(loaded.device, cancel_in_layer_1, &canceller);
+    assert_fails(loaded.backend->forward(loaded.device, &step, 1, &canceller.cancelled, &error), GS_CANCELLED,
+                 "cancelled", &error);
+    loaded.backend->tap(loaded.device, NULL, NULL);
+    assert_int_equal(canceller.last_layer, 1);
+    assert_int_equal(loaded.backend->kv_length(kv), 290);
+    loaded_run(&loaded, kv, tokens + 290, 10, 10, resumed + 290 * N_VOCAB);
+    assert_same_logits(expected, resumed, "after a step that was cancelled in layer 1");
+    loaded.backend->kv_free(kv);
+    loaded_close(&loaded);
+    free(expected);
+    free(resumed);
+    tiny_model_free(model);
+}
+
 /* Truncate to every length, run the rest again: the same bits, or the cache says that it has to start over.
  */
 static void truncation_is_exact_or_declined(void **state)
@@ -395,15 +493,82 @@ static void copies_and_exports_continue_alike(void **state)
     tiny_model_free(model);
 }
 
+/* A cache imported without its early window positions, into one with room for all, must not claim them later.
+ */
+static void imported_caches_copy_and_truncate(void **state)
+{
+    (void)state;
+    struct tiny_options options = tiny_options_default();
+    options.n_vocab = N_VOCAB;
+    struct tiny_model *model = tiny_model_make(&options);
+    struct loaded loaded = loaded_open(model, 2);
+    int32_t tokens[N_TOKENS];
+    make_tokens(tokens, 8);
+    struct gs_kv *kv = loaded_kv(&loaded, 2 * N_TOKENS), *imported = loaded_kv(&loaded, 272),
+                 *copy = loaded_kv(&loaded, 272);
+    struct gs_error error;
+    struct gs_buffer bytes = {0};
+    loaded_run(&loaded, kv, tokens, N_TOKENS, 256, NULL);
+    assert_int_equal(loaded.backend->kv_truncate(kv, 260), 260);
+    assert_ok(loaded.backend->kv_export(kv, &bytes, &error), &error);
+    assert_ok(loaded.backend->kv_import(imported, bytes.data, bytes.size, &error), &error);
+    assert_ok(loaded.backend->kv_copy(copy, imported, &error), &error);
+    assert_int_equal(loaded.backend->kv_truncate(imported, 10), 0);
+    assert_int_equal(loaded.backend->kv_truncate(copy, 10), 0);
+    gs_buffer_free(&bytes);
+    loaded.backend->kv_free(kv);
+    loaded.backend->kv_free(imported);
+    loaded.backend->kv_free(copy);
+    loaded_close(&loaded);
+    tiny_model_free(model);
+}
+
+static void check_choices(void *user, enum gs_stage stage, int64_t layer, const float *values, int64_t rows,
+                          int64_t columns)
+{
+    if (stage != GS_STAGE_ROUTER_CHOICE || layer != 0)
+        return;
+    *(bool *)user = true;
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t k = 0; k < columns; k++)
+            assert_true(values[t * columns + k] == (float)k); /* 0, 1, 2 ... in this order */
+}
+
+static void equal_router_logits_choose_the_lower_expert(void **state)
+{
+    (void)state;
+    struct tiny_options options = tiny_options_default();
+    options.n_layer = 1;
+    options.n_active = 4;
+    options.dense = GS_DTYPE_F32;
+    struct tiny_model *model = tiny_model_make(&options);
+    set_f32(model, "model.layers.0.mlp.router.weight", 0);
+    set_f32(model, "model.layers.0.mlp.router.bias", 0.5f);
+    struct loaded loaded = loaded_open(model, 1);
+    struct gs_kv *kv = loaded_kv(&loaded, 8);
+    const int32_t tokens[3] = {1, 2, 3};
+    bool seen = false;
+    loaded.backend->tap(loaded.device, check_choices, &seen);
+    loaded_run(&loaded, kv, tokens, 3, 3, NULL);
+    assert_true(seen);
+    loaded.backend->kv_free(kv);
+    loaded_close(&loaded);
+    tiny_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_depend_on_chunks_or_threads),
+        cmocka_unit_test(bits_do_not_depend_on_the_processor),
         cmocka_unit_test(bits_do_not_depend_on_other_sessions),
         cmocka_unit_test(window_is_exactly_128_positions),
         cmocka_unit_test(sinks_join_the_denominator),
         cmocka_unit_test(bad_steps_are_refused),
         cmocka_unit_test(a_cancelled_step_leaves_the_timeline),
+        cmocka_unit_test(a_step_is_cancelled_within_a_layer),
+        cmocka_unit_test(equal_router_logits_choose_the_lower_expert),
+        cmocka_unit_test(imported_caches_copy_and_truncate),
         cmocka_unit_test(truncation_is_exact_or_declined),
         cmocka_unit_test(copies_and_exports_continue_alike),
     };

@@ -230,15 +230,15 @@ static void what_was_found_instead(void **state)
     write_text(folder, "config\n.json", "{}");
     expect_error("", GS_IO, "a tokenizer without weights");
     expect_error("", GS_IO, "config\\x0A.json");
-    expect_error("tokenizer.json", GS_INVALID_ARGUMENT, "is no .safetensors file");
+    expect_error("tokenizer.json", GS_INVALID_ARGUMENT, "is no .safetensors or .gguf file");
     write_text(folder, "model.safetensors.part", "");
     expect_error("", GS_IO, "a download seems not to have ended");
     write_text(folder, "pytorch_model.bin", "");
     expect_error("", GS_UNSUPPORTED, "pytorch_model.bin, a PyTorch file");
     expect_error("pytorch_model.bin", GS_UNSUPPORTED, "PyTorch file");
     write_text(folder, "gpt-oss.gguf", "GGUF");
-    expect_error("", GS_UNSUPPORTED, "gpt-oss.gguf, but GGUF is not supported yet");
-    expect_error("gpt-oss.gguf", GS_UNSUPPORTED, "GGUF is not supported yet");
+    expect_error("", GS_MALFORMED, "gpt-oss.gguf: byte 4: the file of 4 bytes ends within the header");
+    expect_error("gpt-oss.gguf", GS_MALFORMED, "ends within the header");
     write_text(folder, "model.safetensors", "");
     expect_error("", GS_MALFORMED, "no header");
     free(make_subfolder(folder, "many"));

@@ -387,7 +387,7 @@ static void string_length_bound(void **state)
                 at = stpcpy(at, escaped ? "\\u0041" : "A");
                 memset(at, 'n', length - 1);
                 strcpy(at + length - 1, forms[form][1]);
-                check_header(header, strlen(header), 0, extra ? "65537 bytes" : NULL);
+                check_header(header, strlen(header), 0, extra ? "over 65536 bytes" : NULL);
                 free(header);
             }
         }

@@ -163,7 +163,7 @@ static void assert_same_weights(const struct gs_weights *a, const struct gs_weig
 static void assert_holds(const struct gs_matrix *matrix, const struct tiny_model *model, const char *name)
 {
     struct tiny_tensor *tensor = tiny_model_find((struct tiny_model *)(uintptr_t)model, name);
-    assert_int_equal(matrix->rows * matrix->columns * gs_weight_size(matrix->type), tensor->bytes);
+    assert_int_equal(matrix->rows * gs_weight_bytes(matrix->type, matrix->columns), tensor->bytes);
     assert_memory_equal(matrix->data, tensor->data, tensor->bytes);
 }
 

@@ -4,7 +4,7 @@
 #include "tests/support/check.h"
 #include "tests/support/files.h"
 
-struct loaded loaded_open(const struct tiny_model *model, size_t n_threads)
+static struct loaded open_with(const struct tiny_model *model, const struct gs_device_options *options)
 {
     struct loaded loaded = {.folder = test_folder_make()};
     struct gs_error error;
@@ -12,10 +12,21 @@ struct loaded loaded_open(const struct tiny_model *model, size_t n_threads)
     assert_ok(gs_checkpoint_open(loaded.folder, &loaded.checkpoint, &error), &error);
     assert_ok(gs_weights_bind(loaded.checkpoint, NULL, NULL, &loaded.weights, &error), &error);
     assert_ok(gs_backend_find("cpu", &loaded.backend, &error), &error);
-    struct gs_device_options options = {.n_threads = n_threads};
-    assert_ok(loaded.backend->open(&options, &loaded.device, &error), &error);
+    assert_ok(loaded.backend->open(options, &loaded.device, &error), &error);
     assert_ok(loaded.backend->load(loaded.device, loaded.weights, NULL, NULL, &error), &error);
     return loaded;
+}
+
+struct loaded loaded_open(const struct tiny_model *model, size_t n_threads)
+{
+    struct gs_device_options options = {.n_threads = n_threads};
+    return open_with(model, &options);
+}
+
+struct loaded loaded_open_isa(const struct tiny_model *model, const char *isa)
+{
+    struct gs_device_options options = {.n_threads = 2, .isa = isa};
+    return open_with(model, &options);
 }
 
 void loaded_close(struct loaded *loaded)

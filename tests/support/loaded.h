@@ -15,6 +15,9 @@ struct loaded {
 
 /* Writes the model to a temporary folder, binds it, opens a device of n_threads and loads it. */
 struct loaded loaded_open(const struct tiny_model *model, size_t n_threads);
+
+/* The same with the kernels of one instruction set. */
+struct loaded loaded_open_isa(const struct tiny_model *model, const char *isa);
 void loaded_close(struct loaded *loaded);
 
 struct gs_kv *loaded_kv(const struct loaded *loaded, int64_t capacity);

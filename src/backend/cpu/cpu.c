@@ -1,6 +1,7 @@
 /* The CPU backend: its device, and the table that the engine sees. */
 #include "backend/cpu/cpu.h"
 
+#include "backend/cpu/controls.h"
 #include "backend/cpu/device.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -32,10 +33,20 @@ static gs_status cpu_open(const struct gs_device_options *options, struct gs_dev
     if (options->index != 0)
         return gs_fail(error, GS_INVALID_ARGUMENT, "device %d: the cpu backend has one device, number 0",
                        options->index);
+    if ((unsigned)options->control >= GS_CONTROL_COUNT)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "control %d: there are controls 0 to %d",
+                       (int)options->control, GS_CONTROL_COUNT - 1);
+    const struct gs_kernels *kernels = options->isa ? gs_kernels_find(options->isa) : gs_kernels_best();
+    if (!kernels)
+        return gs_fail(error, GS_UNSUPPORTED,
+                       "no %s kernels: this build or this processor does not have them",
+                       gs_quote(options->isa).text);
     struct gs_device *device = calloc(1, sizeof *device);
     if (!device)
         return gs_fail_memory(error, sizeof *device);
-    device->kernels = gs_kernels_best();
+    device->kernels = kernels;
+    device->stages = gs_cpu_reference_stages;
+    device->control = options->control;
     gs_status status = gs_threads_open(options->n_threads, &device->threads, error);
     if (status != GS_OK) {
         cpu_close(device);
@@ -110,7 +121,10 @@ static gs_status cpu_load(struct gs_device *device, const struct gs_weights *wei
     if (device->weights)
         return gs_fail(error, GS_INVALID_ARGUMENT, "this device has its weights already");
     device->weights = weights;
-    gs_yarn_init(&weights->config, &device->yarn);
+    gs_status status = gs_cpu_control_apply(device, error);
+    if (status != GS_OK)
+        return status;
+    gs_yarn_init(&device->weights->config, &device->yarn);
     if (!allocate_scratch(device))
         return gs_fail_memory(error, device->scratch_bytes);
     if (progress)
@@ -208,6 +222,23 @@ static void cpu_tap(struct gs_device *device, gs_tap_fn *fn, void *user)
     device->tap_user = user;
 }
 
+static void cpu_dequantize(struct gs_device *device, const struct gs_mxfp4_matrix *matrix, int64_t expert,
+                           int64_t first, int64_t n_rows, float *out)
+{
+    for (int64_t r = first; r < first + n_rows; r++, out += matrix->columns) {
+        struct gs_mxfp4_row row = gs_mxfp4_find_row(matrix, expert, r);
+        if (row.scales)
+            device->kernels->dequantize_mxfp4(row.blocks, row.scales, matrix->columns, out);
+        else
+            device->kernels->dequantize_mxfp4_gguf(row.blocks, matrix->columns, out);
+    }
+}
+
+static void cpu_rotary(const struct gs_device *device, struct gs_yarn *out)
+{
+    *out = device->yarn;
+}
+
 static void cpu_stats(const struct gs_device *device, struct gs_backend_stats *stats)
 {
     *stats = device->stats;
@@ -232,5 +263,7 @@ const struct gs_backend gs_backend_cpu = {
     .forward = cpu_forward,
     .logits = cpu_logits,
     .tap = cpu_tap,
+    .dequantize = cpu_dequantize,
+    .rotary = cpu_rotary,
     .stats = cpu_stats,
 };

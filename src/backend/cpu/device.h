@@ -9,7 +9,6 @@
 #include "model/yarn.h"
 
 #define GS_CPU_MAX_TOKENS 256 /* of one forward */
-#define GS_CPU_MAX_HEAD   512 /* d_head, as model/config checks it */
 #define GS_CPU_KEY_BLOCK  64  /* keys that attention takes at a time */
 
 /* One row of a forward: a token of some timeline. */
@@ -55,9 +54,29 @@ struct gs_cpu_scratch {
     int64_t thread_row_size;     /* floats */
 };
 
+/*
+ * Stages of the model that a negative control may replace (backend/cpu/controls.h); otherwise the
+ * reference's. One call does a row of a layer.
+ */
+struct gs_cpu_stages {
+    /* Rotates heads [n_head][d_head] by the angles of cosine, sine [d_head/2]. */
+    void (*rotate)(const struct gs_config *config, const float *cosine, const float *sine, float *heads,
+                   int64_t n_head);
+    /* Puts the key and value of row t into its timeline's cache. */
+    void (*store)(struct gs_device *device, int64_t layer, int64_t t);
+    /* logits [n_expert] -> choice, weight [n_active]. */
+    void (*choose_experts)(const struct gs_config *config, const float *logits, float *choice, float *weight);
+    /* gate_up [2*d_ff] -> out [d_ff]. */
+    void (*activate)(struct gs_device *device, const float *gate_up, float *out);
+};
+
+extern const struct gs_cpu_stages gs_cpu_reference_stages;
+
 struct gs_device {
     const struct gs_weights *weights;
     const struct gs_kernels *kernels;
+    struct gs_cpu_stages stages;
+    enum gs_control control;
     struct gs_threads *threads;
     struct gs_yarn yarn;
     struct gs_arena arena; /* the scratch */

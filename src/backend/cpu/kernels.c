@@ -1,5 +1,7 @@
 #include "backend/cpu/kernels.h"
 
+#include <string.h>
+
 extern const struct gs_kernels gs_kernels_generic;
 #if defined(__x86_64__)
 extern const struct gs_kernels gs_kernels_avx2;
@@ -34,4 +36,12 @@ const struct gs_kernels *gs_kernels_at(size_t index)
 const struct gs_kernels *gs_kernels_best(void)
 {
     return gs_kernels_at(gs_kernels_count() - 1);
+}
+
+const struct gs_kernels *gs_kernels_find(const char *isa)
+{
+    for (size_t i = 0; i < gs_kernels_count(); i++)
+        if (strcmp(gs_kernels_at(i)->isa, isa) == 0)
+            return gs_kernels_at(i);
+    return NULL;
 }

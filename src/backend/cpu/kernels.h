@@ -20,10 +20,16 @@ struct gs_kernels {
 
     /* gs_mxfp4_dequantize, the same bits. */
     void (*dequantize_mxfp4)(const uint8_t *blocks, const uint8_t *scales, int64_t n, float *out);
+
+    /* gs_mxfp4_dequantize_gguf, the same bits. */
+    void (*dequantize_mxfp4_gguf)(const uint8_t *blocks, int64_t n, float *out);
 };
 
 /* The best that this processor can run. */
 const struct gs_kernels *gs_kernels_best(void);
+
+/* By name; NULL if this build or this processor does not have them. */
+const struct gs_kernels *gs_kernels_find(const char *isa);
 
 /* All that this processor can run, worst first: for tests. */
 size_t gs_kernels_count(void);

@@ -114,10 +114,13 @@ int64_t gs_kv_truncate(struct gs_kv *kv, int64_t length)
     return kv->length;
 }
 
-/* The positions that a layer holds: first ... length-1. */
+/*
+ * The positions that a layer holds: first ... length-1. Not only rings lack early positions: a window layer
+ * that has room for all may have been imported from one that had not.
+ */
 static int64_t first_held(const struct gs_kv *kv, int64_t layer)
 {
-    return kv->layers[layer].n_slot < kv->capacity ? kv->ring_first : 0;
+    return kv->config->layer_is_window[layer] ? kv->ring_first : 0;
 }
 
 gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
@@ -177,7 +180,7 @@ gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_
     gs_status status = gs_buffer_append(out, &header, sizeof header, error);
     size_t bytes = (size_t)config->d_head * sizeof(float);
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
-        int64_t first = config->layer_is_window[layer] ? kv->ring_first : 0;
+        int64_t first = first_held(kv, layer);
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; status == GS_OK && p < kv->length; p++) {
                 status = gs_buffer_append(out, gs_kv_key(kv, layer, head, p), bytes, error);

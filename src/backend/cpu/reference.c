@@ -45,6 +45,15 @@ static void linear_rows(void *user, size_t begin, size_t end, size_t thread)
     }
 }
 
+/* The vectors are those of device->scratch.pointers. */
+static void run_linear(struct gs_device *device, const struct gs_matrix *weight, const struct gs_matrix *bias,
+                       int64_t n_in, float *out)
+{
+    struct linear linear = {device, weight, bias, device->scratch.pointers, n_in, out};
+    gs_threads_run(device->threads, linear_rows, &linear, (size_t)weight->rows, ROW_GRAIN);
+    device->stats.weight_bytes += (uint64_t)(weight->rows * gs_weight_bytes(weight->type, weight->columns));
+}
+
 /* out[t] = weight in[t] + bias for the n_in vectors at in + t * stride. */
 static void apply_linear(struct gs_device *device, const struct gs_matrix *weight,
                          const struct gs_matrix *bias, const float *in, int64_t n_in, float *out)
@@ -52,8 +61,7 @@ static void apply_linear(struct gs_device *device, const struct gs_matrix *weigh
     const float **pointers = device->scratch.pointers;
     for (int64_t t = 0; t < n_in; t++)
         pointers[t] = in + t * weight->columns;
-    struct linear linear = {device, weight, bias, pointers, n_in, out};
-    gs_threads_run(device->threads, linear_rows, &linear, (size_t)weight->rows, ROW_GRAIN);
+    run_linear(device, weight, bias, n_in, out);
 }
 
 /* y = w * (x / rms(x)), with rms(x)^2 = mean(x^2) + eps */
@@ -90,22 +98,32 @@ static void rotate(const struct gs_config *config, const float *cosine, const fl
     }
 }
 
+/* The row's rotated key, and its value, into its timeline's cache. */
+static void store(struct gs_device *device, int64_t layer, int64_t t)
+{
+    const struct gs_config *config = &device->weights->config;
+    const struct gs_cpu_row *row = &device->scratch.rows[t];
+    int64_t d = config->d_head, kv_width = config->n_kv_head * d;
+    const float *key = device->scratch.key + t * kv_width, *value = device->scratch.value + t * kv_width;
+    for (int64_t h = 0; h < config->n_kv_head; h++) {
+        memcpy(gs_kv_key(row->kv, layer, h, row->position), key + h * d, (size_t)d * sizeof *key);
+        memcpy(gs_kv_value(row->kv, layer, h, row->position), value + h * d, (size_t)d * sizeof *value);
+    }
+}
+
 static void rotate_and_store(struct gs_device *device, int64_t layer, int64_t n_rows)
 {
     const struct gs_config *config = &device->weights->config;
+    const struct gs_cpu_stages *stages = &device->stages;
     struct gs_cpu_scratch *s = &device->scratch;
-    int64_t half = config->d_head / 2, kv_width = config->n_kv_head * config->d_head;
-    size_t head_bytes = (size_t)config->d_head * sizeof(float);
+    int64_t half = config->d_head / 2;
     for (int64_t t = 0; t < n_rows; t++) {
         const float *cosine = s->cosine + t * half, *sine = s->sine + t * half;
-        float *key = s->key + t * kv_width, *value = s->value + t * kv_width;
-        rotate(config, cosine, sine, s->query + t * config->n_head * config->d_head, config->n_head);
-        rotate(config, cosine, sine, key, config->n_kv_head);
-        const struct gs_cpu_row *row = &s->rows[t];
-        for (int64_t h = 0; h < config->n_kv_head; h++) {
-            memcpy(gs_kv_key(row->kv, layer, h, row->position), key + h * config->d_head, head_bytes);
-            memcpy(gs_kv_value(row->kv, layer, h, row->position), value + h * config->d_head, head_bytes);
-        }
+        float *query = s->query + t * config->n_head * config->d_head;
+        float *key = s->key + t * config->n_kv_head * config->d_head;
+        stages->rotate(config, cosine, sine, query, config->n_head);
+        stages->rotate(config, cosine, sine, key, config->n_kv_head);
+        stages->store(device, layer, t);
     }
 }
 
@@ -144,7 +162,7 @@ static void attend(struct gs_device *device, int64_t layer, int64_t t, int64_t h
             block_largest = scores[i] > block_largest ? scores[i] : block_largest;
         }
         /* A sum a block: its terms are of like size, which keeps the rounding of long contexts small. */
-        float block_sum = 0.0f, block_out[GS_CPU_MAX_HEAD];
+        float block_sum = 0.0f, block_out[GS_MAX_D_HEAD];
         memset(block_out, 0, (size_t)d * sizeof *block_out);
         for (int64_t i = 0; i < n; i++) {
             float p = gs_exp(scores[i] - block_largest);
@@ -245,15 +263,16 @@ static void expert_rows(void *user, size_t begin, size_t end, size_t thread)
     struct gs_device *device = linear->device;
     struct gs_cpu_scratch *s = &device->scratch;
     const struct gs_mxfp4_matrix *weight = linear->weight;
-    int64_t groups = weight->columns / GS_MXFP4_GROUP;
     float *row = s->thread_rows + (int64_t)thread * s->thread_row_size;
     float *dots = s->thread_dots + (int64_t)thread * GS_CPU_MAX_TOKENS * device->weights->config.n_active;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         int64_t expert = s->active[item / weight->rows], r = item % weight->rows;
         int64_t first = s->expert_routes[expert], n = s->expert_routes[expert + 1] - first;
-        int64_t at = (expert * weight->rows + r) * groups;
-        device->kernels->dequantize_mxfp4(weight->blocks + at * GS_MXFP4_GROUP_BYTES, weight->scales + at,
-                                          weight->columns, row);
+        struct gs_mxfp4_row stored = gs_mxfp4_find_row(weight, expert, r);
+        if (stored.scales)
+            device->kernels->dequantize_mxfp4(stored.blocks, stored.scales, weight->columns, row);
+        else
+            device->kernels->dequantize_mxfp4_gguf(stored.blocks, weight->columns, row);
         float bias = gs_matrix_element(linear->bias, expert, r);
         device->kernels->dot(row, linear->in + first, (size_t)n, (size_t)weight->columns, dots);
         for (int64_t i = 0; i < n; i++)
@@ -261,28 +280,40 @@ static void expert_rows(void *user, size_t begin, size_t end, size_t thread)
     }
 }
 
+/* The clamped SwiGLU: gate from above only, up on both sides, and one added to up. */
+static void activate(struct gs_device *device, const float *gate_up, float *out)
+{
+    const struct gs_config *config = &device->weights->config;
+    float limit = config->swiglu_limit, alpha = config->swiglu_alpha;
+    for (int64_t u = 0; u < config->d_ff; u++) {
+        float gate = gate_up[2 * u], up = gate_up[2 * u + 1];
+        gate = gate > limit ? limit : gate;
+        up = up > limit ? limit : up < -limit ? -limit : up;
+        float sigmoid = 1.0f / (1.0f + gs_exp(-(gate * alpha)));
+        out[u] = (up + 1.0f) * (gate * sigmoid);
+    }
+}
+
+static void run_experts(struct expert_linear *linear, int64_t n_active_experts)
+{
+    int64_t n_rows = n_active_experts * linear->weight->rows,
+            groups = linear->weight->columns / GS_MXFP4_GROUP;
+    gs_threads_run(linear->device->threads, expert_rows, linear, (size_t)n_rows, ROW_GRAIN);
+    linear->device->stats.weight_bytes += (uint64_t)(n_rows * groups * (GS_MXFP4_GROUP_BYTES + 1));
+}
+
 struct activation {
     struct gs_device *device;
 };
 
-/* The clamped SwiGLU: gate from above only, up on both sides, and one added to up. */
 static void activate_routes(void *user, size_t begin, size_t end, size_t thread)
 {
     (void)thread;
     struct gs_device *device = ((const struct activation *)user)->device;
-    const struct gs_config *config = &device->weights->config;
-    float limit = config->swiglu_limit, alpha = config->swiglu_alpha;
-    for (int64_t route = (int64_t)begin; route < (int64_t)end; route++) {
-        const float *gate_up = device->scratch.gate_up + route * 2 * config->d_ff;
-        float *out = device->scratch.activated + route * config->d_ff;
-        for (int64_t u = 0; u < config->d_ff; u++) {
-            float gate = gate_up[2 * u], up = gate_up[2 * u + 1];
-            gate = gate > limit ? limit : gate;
-            up = up > limit ? limit : up < -limit ? -limit : up;
-            float sigmoid = 1.0f / (1.0f + gs_exp(-(gate * alpha)));
-            out[u] = (up + 1.0f) * (gate * sigmoid);
-        }
-    }
+    int64_t d_ff = device->weights->config.d_ff;
+    for (int64_t route = (int64_t)begin; route < (int64_t)end; route++)
+        device->stages.activate(device, device->scratch.gate_up + route * 2 * d_ff,
+                                device->scratch.activated + route * d_ff);
 }
 
 /* moe[t] = the weighted sum of its experts' outputs, in ascending order of the expert. */
@@ -302,6 +333,13 @@ static void combine_routes(struct gs_device *device, int64_t n_rows)
 }
 
 /* ---------------------------------------------------------------- the model */
+
+const struct gs_cpu_stages gs_cpu_reference_stages = {
+    .rotate = rotate,
+    .store = store,
+    .choose_experts = choose_experts,
+    .activate = activate,
+};
 
 static void tap(struct gs_device *device, enum gs_stage stage, int64_t layer, const float *values,
                 int64_t rows, int64_t columns)
@@ -347,8 +385,9 @@ static void moe_block(struct gs_device *device, int64_t layer, int64_t n_rows)
     rms_norm(device, &w->mlp_norm, s->hidden, n_rows, s->normed);
     apply_linear(device, &w->router, &w->router_bias, s->normed, n_rows, s->router);
     for (int64_t t = 0; t < n_rows; t++)
-        choose_experts(config, s->router + t * config->n_expert, s->choice + t * config->n_active,
-                       s->choice_weight + t * config->n_active);
+        device->stages.choose_experts(config, s->router + t * config->n_expert,
+                                      s->choice + t * config->n_active,
+                                      s->choice_weight + t * config->n_active);
     tap(device, GS_STAGE_ROUTER, layer, s->router, n_rows, config->n_expert);
     tap(device, GS_STAGE_ROUTER_CHOICE, layer, s->choice, n_rows, config->n_active);
     tap(device, GS_STAGE_ROUTER_WEIGHT, layer, s->choice_weight, n_rows, config->n_active);
@@ -356,8 +395,7 @@ static void moe_block(struct gs_device *device, int64_t layer, int64_t n_rows)
     int64_t n_active_experts = sort_routes(device, n_rows);
     int64_t n_routes = n_rows * config->n_active;
     struct expert_linear gate_up = {device, &w->gate_up, &w->gate_up_bias, s->expert_inputs, s->gate_up};
-    gs_threads_run(device->threads, expert_rows, &gate_up, (size_t)(n_active_experts * w->gate_up.rows),
-                   ROW_GRAIN);
+    run_experts(&gate_up, n_active_experts);
 
     struct activation activation = {device};
     gs_threads_run(device->threads, activate_routes, &activation, (size_t)n_routes, 1);
@@ -365,7 +403,7 @@ static void moe_block(struct gs_device *device, int64_t layer, int64_t n_rows)
     for (int64_t i = 0; i < n_routes; i++)
         s->pointers[i] = s->activated + i * config->d_ff;
     struct expert_linear down = {device, &w->down, &w->down_bias, s->pointers, s->expert_out};
-    gs_threads_run(device->threads, expert_rows, &down, (size_t)(n_active_experts * w->down.rows), ROW_GRAIN);
+    run_experts(&down, n_active_experts);
 
     combine_routes(device, n_rows);
     tap(device, GS_STAGE_MOE, layer, s->moe, n_rows, config->d_model);
@@ -399,8 +437,7 @@ static void head(struct gs_device *device, int64_t n_rows)
     device->n_logit_rows = (size_t)n_wanted;
     if (n_wanted == 0)
         return;
-    struct linear linear = {device, &device->weights->head, NULL, s->pointers, n_wanted, device->logits};
-    gs_threads_run(device->threads, linear_rows, &linear, (size_t)config->n_vocab, ROW_GRAIN);
+    run_linear(device, &device->weights->head, NULL, n_wanted, device->logits);
     tap(device, GS_STAGE_LOGITS, 0, device->logits, n_wanted, config->n_vocab);
 }
 

@@ -10,4 +10,5 @@ const struct gs_kernels GS_VARIANT(gs_kernels) = {
     .isa = TEXT_OF(GS_ISA),
     .dot = GS_VARIANT(gs_dot),
     .dequantize_mxfp4 = GS_VARIANT(gs_dequantize_mxfp4),
+    .dequantize_mxfp4_gguf = GS_VARIANT(gs_dequantize_mxfp4_gguf),
 };

@@ -14,5 +14,6 @@
 
 void GS_VARIANT(gs_dot)(const float *w, const float *const *x, size_t n_x, size_t n, float *out);
 void GS_VARIANT(gs_dequantize_mxfp4)(const uint8_t *blocks, const uint8_t *scales, int64_t n, float *out);
+void GS_VARIANT(gs_dequantize_mxfp4_gguf)(const uint8_t *blocks, int64_t n, float *out);
 
 #endif
