@@ -1,0 +1,232 @@
+/* gossamer pull: a model from the hub into the cache. */
+#include "hub/pull.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "cli/commands.h"
+#include "cli/hub.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct settings {
+    const char *model, *revision, *endpoint, *cache;
+    int64_t n_connections;
+    bool dry_run, verify;
+};
+
+static const struct gs_option options[] = {
+    {.kind = GS_OPTION_HEADING, .help = "Options:"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "revision",
+     .value = "NAME",
+     .offset = offsetof(struct settings, revision),
+     .help = "a branch, a tag or a commit (default: main);\nthe same as MODEL@NAME"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "endpoint",
+     .value = "URL",
+     .offset = offsetof(struct settings, endpoint),
+     .help = "the hub (default: HF_ENDPOINT, else\nhttps://huggingface.co)"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "cache-dir",
+     .value = "FOLDER",
+     .offset = offsetof(struct settings, cache),
+     .help = "the cache (default: HF_HUB_CACHE, else HF_HOME/hub,\nelse ~/.cache/huggingface/hub)"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "connections",
+     .value = "N",
+     .offset = offsetof(struct settings, n_connections),
+     .least = 1,
+     .most = 32,
+     .help = "parts of a file that are fetched side by side\n(default: 8)"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "verify",
+     .offset = offsetof(struct settings, verify),
+     .help = "check the hashes of files that are there already, too"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "dry-run",
+     .offset = offsetof(struct settings, dry_run),
+     .help = "only list the files, their sizes and what is missing"},
+    {.kind = GS_OPTION_END},
+};
+
+/* ---------------------------------------------------------------- what a person sees of it */
+
+struct view {
+    struct gs_progress progress;
+    const struct gs_pull_plan *plan;
+    uint64_t fetched; /* files that came */
+};
+
+static uint64_t size_of(const struct view *view, const char *name)
+{
+    const struct gs_hub_file *file = gs_hub_listing_find(&view->plan->listing, name);
+    return file ? file->size : 0;
+}
+
+static void show_event(void *user, enum gs_pull_event event, const char *file, const char *detail)
+{
+    struct view *view = user;
+    if (event == GS_PULL_FETCHING || event == GS_PULL_CHECKING) {
+        view->progress.label = event == GS_PULL_FETCHING ? file : "checking";
+        return;
+    }
+    gs_progress_end(&view->progress);
+    switch (event) {
+    case GS_PULL_PRESENT:
+        fprintf(stderr, "%s: there already\n", file);
+        break;
+    case GS_PULL_DONE:
+        view->fetched++;
+        fprintf(stderr, "%s: %s\n", file, gs_size_text(size_of(view, file)).text);
+        break;
+    case GS_PULL_AGAIN:
+        fprintf(stderr, "%s: what an earlier run had left is damaged; from the start\n", file);
+        break;
+    default:
+        fprintf(stderr, "%s\n", detail);
+    }
+}
+
+static void show_progress(void *user, uint64_t done, uint64_t total)
+{
+    struct view *view = user;
+    gs_progress_update(&view->progress, done, total);
+}
+
+static bool is_interrupted(void *user)
+{
+    (void)user;
+    return gs_interrupted();
+}
+
+static const char *state_text(const struct gs_pull_file *file, char *text, size_t size)
+{
+    if (file->present == file->file->size)
+        return "there";
+    if (file->present == 0)
+        return "missing";
+    snprintf(text, size, "%s of it there", gs_size_text(file->present).text);
+    return text;
+}
+
+static void print_plan(const struct gs_pull_plan *plan, struct gs_output *out)
+{
+    int width = 0;
+    char text[64];
+    for (size_t i = 0; i < plan->count; i++)
+        if ((int)strlen(plan->files[i].file->name) > width)
+            width = (int)strlen(plan->files[i].file->name);
+    gs_output_print(out, "%s@%s, commit %s\n", plan->name.repo, plan->name.revision, plan->listing.commit);
+    for (size_t i = 0; i < plan->count; i++)
+        gs_output_print(out, "  %-*s  %11s  %s\n", width, plan->files[i].file->name,
+                        gs_size_text(plan->files[i].file->size).text,
+                        state_text(&plan->files[i], text, sizeof text));
+    gs_output_print(out, "%zu files of %s, %s to fetch; %s free at %s\n", plan->count,
+                    gs_size_text(plan->total).text, gs_size_text(plan->total - plan->present).text,
+                    gs_size_text(plan->free_bytes).text, gs_quote(plan->options->cache).text);
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static gs_status fetch(struct gs_pull_plan *plan, struct view *view, struct gs_output *out,
+                       struct gs_error *error)
+{
+    double began = gs_clock_seconds();
+    gs_progress_begin(&view->progress, plan->name.repo, true, 0);
+    view->progress.rated = true;
+    gs_status status = gs_pull_run(plan, error);
+    gs_progress_end(&view->progress);
+    if (status == GS_CANCELLED)
+        fputs("interrupted; the same command goes on from here\n", stderr);
+    if (status != GS_OK)
+        return status;
+    double seconds = gs_clock_seconds() - began;
+    if (view->fetched > 0 && seconds > 1.0)
+        fprintf(stderr, "%s in %.0f s, %s a second\n", gs_size_text(plan->total - plan->present).text,
+                seconds, gs_size_text((uint64_t)((double)(plan->total - plan->present) / seconds)).text);
+    gs_output_print(out, "%s\n", plan->store.snapshot.data);
+    return GS_OK;
+}
+
+static gs_status pull(const struct settings *s, struct gs_output *out, struct gs_error *error)
+{
+    struct gs_buffer cache = {0}, endpoint = {0}, token = {0};
+    struct gs_pull_options choice = gs_pull_options_default();
+    struct gs_pull_plan plan = {0};
+    struct gs_hub_name name;
+    struct view view = {.plan = &plan};
+    gs_status status = gs_hub_name_parse(s->model, &name, error);
+    if (status == GS_OK && s->revision)
+        status = gs_hub_name_set_revision(&name, s->revision, error);
+    if (status == GS_OK)
+        status =
+            s->cache ? gs_buffer_append_text(&cache, s->cache, error) : gs_hub_cache_folder(&cache, error);
+    if (status == GS_OK)
+        status = gs_hub_endpoint(s->endpoint, &endpoint, error);
+    if (status == GS_OK)
+        status = gs_hub_token(&token, error);
+    if (status != GS_OK)
+        goto cleanup;
+    choice.cache = cache.data;
+    choice.endpoint = endpoint.data;
+    choice.token = token.size > 0 ? token.data : NULL;
+    choice.verify = s->verify;
+    choice.n_connections = (size_t)s->n_connections;
+    choice.cancelled = is_interrupted;
+    choice.progress = show_progress;
+    choice.event = show_event;
+    choice.user = &view;
+    gs_interrupt_note(NULL);
+    status = gs_pull_plan_make(&choice, &name, &plan, error);
+    if (status == GS_OK && s->dry_run)
+        print_plan(&plan, out);
+    else if (status == GS_OK)
+        status = fetch(&plan, &view, out, error);
+cleanup:
+    gs_pull_plan_free(&plan);
+    gs_buffer_free(&cache);
+    gs_buffer_free(&endpoint);
+    gs_buffer_free(&token);
+    return status;
+}
+
+static int pull_main(const struct gs_command *command, int argc, char **argv)
+{
+    struct settings settings = {.n_connections = 8};
+    struct gs_operands operands;
+    struct gs_output output;
+    struct gs_error error = {0};
+    gs_status status = gs_options_parse(command, argc, argv, &settings, &operands, &error);
+    if (status == GS_OK && operands.help) {
+        gs_options_help(command, stdout);
+        return GS_EXIT_OK;
+    }
+    if (status == GS_OK && operands.count == 0)
+        status = gs_fail(&error, GS_INVALID_ARGUMENT, "no model: gossamer pull openai/gpt-oss-20b");
+    if (status != GS_OK)
+        return gs_report(status, &error);
+    settings.model = operands.list[0];
+    gs_output_open(&output, false);
+    status = pull(&settings, &output, &error);
+    int code = gs_output_end(&output, status, &error);
+    /* The network and the disk are the machine's, not the person's. */
+    return status == GS_IO ? GS_EXIT_FAILURE : code;
+}
+
+const struct gs_command gs_command_pull = {
+    .name = "pull",
+    .usage = "MODEL[@REVISION] [options]",
+    .summary = "Fetches a model from the hub into the Hugging Face cache.",
+    .details =
+        "MODEL is a name such as openai/gpt-oss-20b; afterwards every command takes it in place of a\n"
+        "path. Only what gossamer needs is fetched, checked by size and hash; an interrupted download\n"
+        "goes on where it stopped. A token, where one is needed, comes from HF_TOKEN or from the file\n"
+        "that HF_TOKEN_PATH names (else HF_HOME/token).",
+    .options = options,
+    .max_operands = 1,
+    .run = pull_main,
+};
