@@ -24,6 +24,20 @@ JANSSON_CFLAGS := $(shell $(PKG_CONFIG) --cflags jansson)
 JANSSON_LIBS   := $(shell $(PKG_CONFIG) --libs jansson)
 endif
 
+# Asked for only where a test is built.
+CMOCKA_CFLAGS = $(call need,cmocka,libcmocka-dev,libcmocka-devel,cmocka)$(shell $(PKG_CONFIG) --cflags cmocka)
+CMOCKA_LIBS    = $(call need,cmocka,libcmocka-dev,libcmocka-devel,cmocka)$(shell $(PKG_CONFIG) --libs cmocka)
+
+# Optional: without both, "gossamer pull" says what it lacks. PULL=no leaves them out on purpose.
+PULL_NEEDS := libcurl libcrypto
+PULL ?= $(shell $(PKG_CONFIG) --exists $(PULL_NEEDS) 2>/dev/null && echo yes || echo no)
+ifeq ($(PULL),yes)
+PULL_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PULL_NEEDS))
+PULL_LIBS   := $(shell $(PKG_CONFIG) --libs $(PULL_NEEDS))
+else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
+$(info gossamer pull is left out: it needs libcurl and libcrypto (scripts/setup.sh installs them))
+endif
+
 # ---------------------------------------------------------------- flags
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -33,13 +47,20 @@ WARNINGS += -Werror
 endif
 # No contraction into fused multiply-add: the exact backend's bits are the same on every processor.
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. -ffp-contract=off -fno-math-errno $(WARNINGS) \
-              $(JANSSON_CFLAGS) -pthread -MMD -MP $(CFLAGS)
+              $(JANSSON_CFLAGS) $(PULL_CFLAGS) -pthread -MMD -MP $(CFLAGS)
 LIBS := $(JANSSON_LIBS) -lm -pthread
 
 # ---------------------------------------------------------------- files
 
-LIB_DIRS := base format text model backend backend/cpu engine
+LIB_DIRS := base format text chat model backend backend/cpu engine
 LIB_SRC  := $(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c))
+# Part of the binary, not of the library: a program that links libgossamer.a needs no libcurl.
+ifeq ($(PULL),yes)
+HUB_SRC  := $(filter-out src/hub/absent.c,$(wildcard src/hub/*.c))
+else
+HUB_SRC  := src/hub/absent.c src/hub/cache.c src/hub/listing.c src/hub/name.c src/hub/ranges.c
+endif
+HUB_OBJ  := $(HUB_SRC:%.c=$(BUILD)/%.o)
 CLI_SRC  := $(wildcard src/cli/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
@@ -74,8 +95,8 @@ $(BUILD)/libgossamer.a: $(LIB_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-$(BUILD)/gossamer: $(CLI_OBJ) $(BUILD)/libgossamer.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+$(BUILD)/gossamer: $(CLI_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(LIBS) -o $@
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -95,8 +116,13 @@ demo: all
 
 # ---------------------------------------------------------------- tests
 
+$(BUILD)/tests/%.o: ALL_CFLAGS += $(CMOCKA_CFLAGS)
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libgossamer.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -lcmocka -o $@
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) $(CMOCKA_LIBS) -o $@
+
+$(BUILD)/tests/hub/%: $(BUILD)/tests/hub/%.o $(SUPPORT_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
 
 check: all check-unit
 
@@ -110,8 +136,11 @@ asan:
 	    check-unit
 
 # The goldens made anew by transformers and compared with the committed ones and with gossamer.
-oracle: all $(BUILD)/tests/golden/test_golden $(BUILD)/tests/golden/test_golden_tables
+oracle: all $(addprefix $(BUILD)/tests/,golden/test_golden golden/test_golden_tables text/tokenize_driver \
+        format/safetensors_driver)
 	$(PYTHON) tools/oracle/check_live.py --gossamer $(BUILD)/gossamer
+	$(PYTHON) tests/text/compare_tokenizers.py --driver $(BUILD)/tests/text/tokenize_driver 20000 1
+	$(PYTHON) tests/format/compare_safetensors.py $(BUILD)/tests/format/safetensors_driver
 
 # libFuzzer targets (clang), FUZZ_SECONDS over all of them, from the seed corpora under tests/fuzz/corpus.
 FUZZ_SECONDS ?= 60
@@ -145,11 +174,11 @@ install: all
 	install -m 644 include/gossamer.h $(DESTDIR)$(PREFIX)/include/gossamer.h
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
 	    'Name: gossamer' 'Description: gpt-oss inference from scratch, in C' 'Version: $(VERSION)' \
-	    'Requires.private: jansson' 'Libs: -L$${libdir} -lgossamer -ljansson -lm -pthread' \
+	    'Requires: jansson' 'Libs: -L$${libdir} -lgossamer -lm -pthread' \
 	    'Cflags: -I$${includedir}' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/gossamer.pc
 
 clean:
 	rm -rf $(BUILD)/src $(BUILD)/tests $(BUILD)/bench $(BUILD)/asan $(BUILD)/fuzz $(BUILD)/gossamer \
 	    $(BUILD)/libgossamer.a
 
--include $(shell find $(BUILD) -name '*.d' -not -path '*/venv/*' 2>/dev/null)
+-include $(shell find $(BUILD) -name venv -prune -o -name '*.d' -print 2>/dev/null)

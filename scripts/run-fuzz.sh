@@ -41,7 +41,7 @@ else
 fi
 
 # The library without backend and engine, whose kernels need flags of their own.
-sources=$(ls src/base/*.c src/format/*.c src/text/*.c src/model/*.c 2>/dev/null)
+sources=$(ls src/base/*.c src/format/*.c src/text/*.c src/chat/*.c src/model/*.c 2>/dev/null)
 jobs=$(getconf _NPROCESSORS_ONLN)
 echo "fuzz: building"
 compile='out=$0/obj/$(echo "$1" | tr / _).o; shift; exec "$@" -o "$out"'

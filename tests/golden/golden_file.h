@@ -95,7 +95,7 @@ static inline void *golden_vector(struct golden *golden, const char *name, enum 
             {"tests/golden/models/five-layers", "tests/golden/data/five-layers"},                            \
             {"tests/golden/models/one-expert", "tests/golden/data/one-expert"},                              \
         {                                                                                                    \
-            "models/demo", "tests/golden/data/demo"                                                          \
+            "models/demo", "models/demo/golden"                                                              \
         }                                                                                                    \
     }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from make_golden import DATA, DEMO, MODELS, make, make_mxfp4, read, write
+from make_golden import DATA, DEMO, MODELS, golden_path, make, make_mxfp4, read, write
 from tiny_models import SHAPES
 
 TOLERANCE = 2e-5  # between two runs of transformers: other processors and versions sum in another order
@@ -132,7 +132,7 @@ def main():
     folders = [MODELS / shape.name for shape in SHAPES] + [DEMO] * (DEMO / "config.json").exists()
     with tempfile.TemporaryDirectory() as scratch:
         for folder in folders:
-            committed, _ = read(DATA / f"{folder.name}.safetensors")
+            committed, _ = read(golden_path(folder))
             live, metadata = make(folder, tokens=committed["tokens"], rows="all")
             compare_committed(table, folder.name, committed, live)
             write(Path(scratch) / f"{folder.name}.safetensors", live, metadata)

@@ -3,7 +3,8 @@
     python tools/oracle/make_golden.py MODEL_DIR OUT.safetensors [--dtype float32|bfloat16] [--seed N]
                                        [--length 1000] [--tokens FILE | --random] [--rows few|all]
     python tools/oracle/make_golden.py MODEL_DIR   both goldens of one model, under tests/golden/data
-    python tools/oracle/make_golden.py --all       everything under tests/golden/data
+    python tools/oracle/make_golden.py --all       every committed golden
+The demo model's goldens lie beside it, where gossamer verify looks for them.
 
 Tokens come from --tokens (ids separated by blanks), else, where the folder has a tokenizer.json, from
 passage.txt mixed with random ids, else at random. Random ids are redrawn with the next seed until no router
@@ -168,11 +169,16 @@ def make_mxfp4():
     return tables, reference.versions()
 
 
+def golden_path(folder, suffix=""):
+    """Where a committed golden is."""
+    return DEMO / f"golden{suffix}.safetensors" if folder == DEMO else DATA / f"{folder.name}{suffix}.safetensors"
+
+
 def make_both(folder):
     """The committed goldens of a model: float32, and bfloat16 on the same tokens."""
     golden, metadata = make(folder)
-    write(DATA / f"{folder.name}.safetensors", golden, metadata)
-    write(DATA / f"{folder.name}-bf16.safetensors", *make(folder, torch.bfloat16, tokens=golden["tokens"]))
+    write(golden_path(folder), golden, metadata)
+    write(golden_path(folder, "-bf16"), *make(folder, torch.bfloat16, tokens=golden["tokens"]))
 
 
 def make_all():

@@ -21,10 +21,11 @@ EXPERT_MATRICES = ("gate_up_proj", "down_proj")
 
 
 class TensorFiles:
-    """Tensors by name over all the safetensors files of a folder."""
+    """Tensors by name over the safetensors files of a folder, a golden beside the weights left out."""
 
     def __init__(self, folder):
-        self.files = [safe_open(path, "pt") for path in sorted(Path(folder).glob("*.safetensors"))]
+        paths = [path for path in sorted(Path(folder).glob("*.safetensors")) if not path.name.startswith("golden")]
+        self.files = [safe_open(path, "pt") for path in paths]
         self.where = {name: file for file in self.files for name in file.keys()}
 
     def numpy(self, name):

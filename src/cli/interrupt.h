@@ -1,0 +1,22 @@
+/*
+ * Ctrl-C. The first ends what is running and lets the command say its last line; before there is anything
+ * to end well (loading, reading a prompt) it ends the process with exit code 130 at once. The second always
+ * kills.
+ */
+#ifndef GS_CLI_INTERRUPT_H
+#define GS_CLI_INTERRUPT_H
+
+#include "gossamer.h"
+
+/* Installs the handler, and ignores SIGPIPE: a reader that goes away is seen as EPIPE. */
+void gs_interrupt_install(void);
+
+/* From now on an interrupt is only noted, and cancels this session, if there is one (NULL: none). */
+void gs_interrupt_note(struct gs_session *session);
+
+/* Back to the start: no session, an interrupt ends the process. Before the session is closed. */
+void gs_interrupt_forget(void);
+
+bool gs_interrupted(void);
+
+#endif

@@ -1,0 +1,46 @@
+#include "cli/plan.h"
+
+#include "base/status.h"
+#include "cli/report.h"
+
+#include <stdio.h>
+
+gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_memory_plan *plan,
+                       struct gs_error *error)
+{
+    if (n_ctx > 0)
+        return gs_engine_plan(engine, n_ctx, plan, error);
+    int64_t most = gs_engine_info(engine)->max_ctx;
+    gs_status status = gs_engine_plan(engine, most, plan, error);
+    if (status == GS_OK && plan->largest_n_ctx < most)
+        status = gs_engine_plan(engine, plan->largest_n_ctx > 0 ? plan->largest_n_ctx : 1, plan, error);
+    return status;
+}
+
+gs_status gs_plan_check(const struct gs_memory_plan *plan, struct gs_error *error)
+{
+    if (plan->available_bytes == 0 || plan->n_ctx <= plan->largest_n_ctx)
+        return GS_OK;
+    return gs_fail(error, GS_INVALID_ARGUMENT,
+                   "a context of %lld tokens needs %s for its cache, but %s are free: the largest that fits "
+                   "is --ctx %lld",
+                   (long long)plan->n_ctx, gs_size_text(plan->kv_bytes).text,
+                   gs_size_text(plan->available_bytes).text, (long long)plan->largest_n_ctx);
+}
+
+struct gs_plan_text gs_plan_text(const struct gs_memory_plan *plan, const char *indent)
+{
+    struct gs_plan_text out;
+    char free_text[96] = "unknown";
+    if (plan->available_bytes > 0)
+        snprintf(free_text, sizeof free_text, "%s (room for a context of up to %lld tokens)",
+                 gs_size_text(plan->available_bytes).text, (long long)plan->largest_n_ctx);
+    snprintf(out.text, sizeof out.text,
+             "%sweights  %s, mapped from the files\n"
+             "%scache    %s for a context of %lld tokens\n"
+             "%sscratch  %s\n"
+             "%sfree     %s",
+             indent, gs_size_text(plan->weight_bytes).text, indent, gs_size_text(plan->kv_bytes).text,
+             (long long)plan->n_ctx, indent, gs_size_text(plan->scratch_bytes).text, indent, free_text);
+    return out;
+}

@@ -1,0 +1,431 @@
+/* The verifier: it passes what is right, and notices every way of being wrong that it is told of. */
+#include "engine/compare.h"
+#include "engine/verify.h"
+#include "engine/verify_golden.h"
+#include "tests/support/check.h"
+#include "tests/support/files.h"
+#include "tests/support/tiny_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MODEL        "tests/golden/models/published-pattern"
+#define GOLDEN       "tests/golden/data/published-pattern.safetensors"
+#define SMALL        "tests/golden/models/one-layer"
+#define SMALL_GOLDEN "tests/golden/data/one-layer.safetensors"
+
+/* ---------------------------------------------------------------- comparison */
+
+static const int32_t three[] = {0, 1, 2};
+
+static struct gs_record *make_record(const float values[3][4])
+{
+    struct gs_selection kept = {{three, 3}, {three, 3}, {three, 3}, {three, 3}};
+    struct gs_record *record;
+    struct gs_error error;
+    assert_ok(gs_record_open(1, &kept, &record, &error), &error);
+    for (int stage = 0; values && stage < GS_STAGE_COUNT; stage++) {
+        record->next = 0; /* in two calls */
+        gs_record_tap(record, (enum gs_stage)stage, 0, values[0], 1, 4);
+        record->next = 1;
+        gs_record_tap(record, (enum gs_stage)stage, 0, values[1], 2, 4);
+    }
+    assert_false(record->failed);
+    return record;
+}
+
+static struct gs_comparison *compare(const float found[3][4], const float expected[3][4])
+{
+    struct gs_record *a = make_record(found), *b = make_record(expected);
+    struct gs_comparison *comparison;
+    struct gs_error error;
+    assert_ok(gs_comparison_open(1, &comparison, &error), &error);
+    gs_compare(comparison, a, b);
+    gs_record_close(a);
+    gs_record_close(b);
+    return comparison;
+}
+
+static const float right[3][4] = {{1, 2, 3, 4}, {0, -2, 1, 0}, {4, 4, 3, 0}};
+
+static void test_equal_records(void **state)
+{
+    (void)state;
+    struct gs_comparison *c = compare(right, right);
+    const struct gs_distance *d = &c->stages[GS_STAGE_MOE][0];
+    assert_int_equal(d->compared, 3);
+    assert_true(d->worst_error == 0.0 && fabs(d->worst_cosine - 1.0) < 1e-15);
+    assert_int_equal(c->argmax.differing, 0);
+    assert_true(c->worst_kl == 0.0 && c->sum_top5 == 3.0);
+    gs_comparison_close(c);
+}
+
+static void test_distances(void **state)
+{
+    (void)state;
+    const float wrong[3][4] = {{1, 2, 3, 4}, {0, -2, 1, 0}, {4, 5, 3, 0}};
+    struct gs_comparison *c = compare(wrong, right);
+    const struct gs_distance *d = &c->stages[GS_STAGE_LOGITS][0];
+    assert_int_equal(d->error_at, 2);
+    assert_int_equal(d->cosine_at, 2);
+    assert_true(fabs(d->worst_error - 1.0 / 4.0) < 1e-12);
+    double cosine = (16.0 + 20.0 + 9.0) / sqrt(50.0 * 41.0);
+    assert_true(fabs(d->worst_cosine - cosine) < 1e-12);
+    assert_int_equal(c->argmax.differing, 1); /* the lower of equals was expected */
+    assert_int_equal(c->argmax.error_at, 2);
+    assert_int_equal(c->stages[GS_STAGE_ROUTER_CHOICE][0].differing, 1);
+
+    double p[4], q[4], p_sum = 0.0, q_sum = 0.0, kl = 0.0;
+    for (int i = 0; i < 4; i++) {
+        p_sum += p[i] = exp((double)right[2][i]);
+        q_sum += q[i] = exp((double)wrong[2][i]);
+    }
+    for (int i = 0; i < 4; i++)
+        kl += p[i] / p_sum * log(p[i] / p_sum / (q[i] / q_sum));
+    assert_true(fabs(c->worst_kl - kl) < 1e-12);
+    gs_comparison_close(c);
+}
+
+static void test_nan_is_the_worst(void **state)
+{
+    (void)state;
+    const float wrong[3][4] = {{1, 2, 3, 4}, {0, -2, NAN, 0}, {4, 4, 3, 1}};
+    struct gs_comparison *c = compare(wrong, right);
+    const struct gs_distance *d = &c->stages[GS_STAGE_LAYER][0];
+    assert_true(isnan(d->worst_error) && isnan(d->worst_cosine));
+    assert_int_equal(d->error_at, 1);
+    assert_true(isnan(c->worst_kl));
+    gs_comparison_close(c);
+}
+
+/* What was never tapped is missing, not equal. */
+static void test_missing_component(void **state)
+{
+    (void)state;
+    struct gs_comparison *c = compare(NULL, right);
+    assert_true(c->stages[GS_STAGE_ATTENTION][0].missing);
+    assert_int_equal(c->stages[GS_STAGE_ATTENTION][0].compared, 0);
+    assert_int_equal(c->argmax.differing, 3);
+    gs_comparison_close(c);
+    c = compare(right, NULL);
+    assert_false(c->stages[GS_STAGE_ATTENTION][0].missing);
+    gs_comparison_close(c);
+}
+
+static void test_first_difference(void **state)
+{
+    (void)state;
+    const float wrong[3][4] = {{1, 2, 3, 4}, {-0.0f, -2, 1, 0}, {4, 4, 3, 0}};
+    struct gs_record *a = make_record(right), *b = make_record(wrong), *none = make_record(NULL);
+    assert_int_equal(gs_first_difference(a, a, GS_STAGE_MOE, 0), INT64_MAX);
+    assert_int_equal(gs_first_difference(a, b, GS_STAGE_MOE, 0), 1); /* bits, not values */
+    assert_int_equal(gs_first_difference(a, none, GS_STAGE_MOE, 0), 0);
+    gs_record_close(a);
+    gs_record_close(b);
+    gs_record_close(none);
+}
+
+/* ---------------------------------------------------------------- whole runs */
+
+static struct gs_verify_report verify(const char *model, const struct gs_verify_options *options)
+{
+    struct gs_verify_report report;
+    struct gs_error error;
+    assert_ok(gs_verify(model, options, &report, &error), &error);
+    assert_true(report.count > 0);
+    return report;
+}
+
+static size_t failures(const char *model, const struct gs_verify_options *options)
+{
+    struct gs_verify_report report = verify(model, options);
+    size_t n_failed = report.n_failed;
+    gs_verify_report_free(&report);
+    return n_failed;
+}
+
+static const struct gs_check *find_check(const struct gs_verify_report *report, const char *component,
+                                         const char *measure)
+{
+    for (size_t i = 0; i < report->count; i++)
+        if (strcmp(report->checks[i].component, component) == 0 &&
+            strcmp(report->checks[i].measure, measure) == 0)
+            return &report->checks[i];
+    fail_msg("no check of %s, %s", component, measure);
+    return NULL;
+}
+
+static void test_golden_passes(void **state)
+{
+    (void)state;
+    struct gs_verify_options options = {.golden = GOLDEN};
+    struct gs_verify_report report = verify(MODEL, &options);
+    assert_int_equal(report.n_failed, 0);
+    assert_null(gs_verify_first_failure(&report));
+    assert_int_equal(report.n_tokens, 1000);
+    /* 4 layers of 8 experts with 64*64 gate and up and 64*32 down elements */
+    assert_int_equal(report.n_elements, 4 * 8 * (64 * 64 + 64 * 32));
+    assert_int_equal(find_check(&report, "mxfp4", "differing elements")->compared, report.n_elements);
+    assert_int_equal(find_check(&report, "mxfp4", "differing experts")->compared, 2 * 4 * 8);
+    assert_int_equal(find_check(&report, "attention", "worst error")->compared, 18);
+    assert_int_equal(find_check(&report, "router_choice", "same choice")->compared, 1000);
+    assert_int_equal(find_check(&report, "logits", "top 1 agreement")->compared, 1000);
+    gs_verify_report_free(&report);
+}
+
+static void test_other_references_pass(void **state)
+{
+    (void)state;
+    struct gs_verify_options rounded = {.golden = "tests/golden/data/published-pattern-bf16.safetensors"};
+    struct gs_verify_options against = {.against = "cpu:exact", .n_tokens = 150};
+    struct gs_verify_options itself = {0}, few = {.golden = GOLDEN, .n_tokens = 1};
+    struct gs_verify_report report = verify(MODEL, &rounded);
+    assert_int_equal(report.n_failed, 0);
+    assert_string_equal(report.thresholds->reference, "bfloat16");
+    assert_true(find_check(&report, "logits", "mean KL")->measured > 1e-7); /* it is another arithmetic */
+    gs_verify_report_free(&report);
+    report = verify(MODEL, &against);
+    assert_int_equal(report.n_failed, 0);
+    assert_int_equal(find_check(&report, "moe", "worst error")->compared, 150);
+    assert_true(find_check(&report, "moe", "worst error")->measured == 0.0);
+    gs_verify_report_free(&report);
+    report = verify(MODEL, &itself);
+    assert_int_equal(report.n_failed, 0);
+    assert_int_equal(find_check(&report, "all components", "other bits in other cuts")->compared, 3 + 6 * 4);
+    gs_verify_report_free(&report);
+    assert_int_equal(failures(MODEL, &few), 0);
+}
+
+/* Every control, with a golden and without one. */
+static void test_kill_fails(void **state)
+{
+    (void)state;
+    for (int c = GS_CONTROL_NONE + 1; c < GS_CONTROL_COUNT; c++) {
+        size_t n = c == GS_CONTROL_KV_RING ? 513 : 141; /* positions that the golden keeps, and one */
+        struct gs_verify_options options = {.golden = GOLDEN, .control = (enum gs_control)c, .n_tokens = n};
+        struct gs_verify_options alone = {.control = (enum gs_control)c, .n_tokens = n};
+        if (failures(MODEL, &options) == 0 || failures(MODEL, &alone) == 0)
+            fail_msg("%s passes", gs_control_name((enum gs_control)c));
+    }
+}
+
+/* Where theory says that a control can do nothing, verify passes under it. */
+static void test_kill_without_effect(void **state)
+{
+    (void)state;
+    static const struct {
+        enum gs_control control;
+        size_t n_tokens;
+    } cases[] = {{GS_CONTROL_WINDOW, 128}, {GS_CONTROL_KV_RING, 384}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gs_verify_options options = {
+            .golden = GOLDEN, .control = cases[i].control, .n_tokens = cases[i].n_tokens};
+        assert_int_equal(failures(MODEL, &options), 0);
+        options.golden = NULL;
+        assert_int_equal(failures(MODEL, &options), 0);
+        options.n_tokens++;
+        assert_true(failures(MODEL, &options) > 0);
+    }
+}
+
+static void test_first_failure_is_where_it_broke(void **state)
+{
+    (void)state;
+    struct gs_verify_options options = {.golden = GOLDEN, .control = GS_CONTROL_WINDOW};
+    struct gs_verify_report report = verify(MODEL, &options);
+    const struct gs_check *first = gs_verify_first_failure(&report);
+    assert_string_equal(first->component, "attention");
+    assert_int_equal(first->layer, 0);
+    assert_true(first->at >= 128);
+    gs_verify_report_free(&report);
+    options.control = GS_CONTROL_NIBBLE_ORDER;
+    report = verify(MODEL, &options);
+    assert_string_equal(gs_verify_first_failure(&report)->component, "mxfp4");
+    assert_true(find_check(&report, "mxfp4", "differing experts")->measured == 64.0);
+    gs_verify_report_free(&report);
+}
+
+static void test_controls_behave(void **state)
+{
+    (void)state;
+    static const char *const models[] = {MODEL, SMALL, "tests/golden/models/one-expert"};
+    static const char *const goldens[] = {GOLDEN, NULL, "tests/golden/data/one-expert-bf16.safetensors"};
+    struct gs_controls_report report;
+    struct gs_error error;
+    for (int i = 0; i < 3; i++) {
+        struct gs_verify_options options = {.golden = goldens[i]};
+        assert_ok(gs_verify_controls(models[i], &options, &report, &error), &error);
+        for (int c = 0; c < GS_CONTROL_COUNT; c++)
+            if (!report.results[c].behaves)
+                fail_msg("%s: %s %s", models[i], gs_control_name((enum gs_control)c),
+                         report.results[c].problem);
+        assert_int_equal(report.n_misbehaved, 0);
+    }
+    /* one expert: nothing is left out by the router, and this model rounds its bounds itself */
+    assert_false(report.results[GS_CONTROL_ROUTER_SOFTMAX].has_effect);
+    assert_false(report.results[GS_CONTROL_YARN_ROUNDED_BOUNDS].has_effect);
+    assert_true(report.results[GS_CONTROL_SINKS].must_fail);
+    assert_true(report.results[GS_CONTROL_SINKS].attention_cosine < 0.9);
+}
+
+/* ---------------------------------------------------------------- goldens that are not as they should be */
+
+/* A copy of the small model's golden with one byte of a tensor changed. */
+static struct test_path spoil_golden(const char *folder, const char *tensor, size_t byte, uint8_t flip)
+{
+    struct gs_file_map *map;
+    struct gs_arena arena = {0};
+    struct gs_safetensors file;
+    struct gs_error error;
+    size_t size, offset = 0;
+    assert_ok(gs_file_map_open(SMALL_GOLDEN, NULL, &map, &error), &error);
+    assert_ok(gs_safetensors_parse(map, &arena, &file, &error), &error);
+    for (size_t i = 0; i < file.count; i++)
+        if (strcmp(file.tensors[i].name, tensor) == 0)
+            offset = (size_t)(file.tensors[i].data - map->data) + byte;
+    assert_true(offset > 0);
+    gs_arena_free(&arena);
+    gs_file_map_close(map);
+    char *bytes = test_file_read(SMALL_GOLDEN, &size);
+    bytes[offset] = (char)(bytes[offset] ^ flip);
+    struct test_path path = test_path_join(folder, "golden.safetensors");
+    test_file_write(path.text, bytes, size);
+    free(bytes);
+    return path;
+}
+
+/* One value of each kind: no component of a golden is ignored. */
+static void test_spoilt_goldens_fail(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tensor, *component;
+        size_t byte;
+        uint8_t flip;
+    } cases[] = {
+        {"embedding", "embedding", 2, 0x40},
+        {"layers.0.attention", "attention", 2, 0x40},
+        {"layers.0.router", "router", 2, 0x40},
+        {"layers.0.router_choice", "router_choice", 300, 1},
+        {"layers.0.router_weight", "router_weight", 2, 0x40},
+        {"layers.0.moe", "moe", 2, 0x40},
+        {"layers.0.layer", "layer", 2, 0x40},
+        {"final_norm", "final_norm", 2, 0x40},
+        {"logits", "logits", 2, 0x40},
+        {"argmax", "logits", 400, 1},
+        {"rope.inv_freq", "yarn", 0, 2},
+        {"rope.cos", "yarn", 1, 0x10},
+        {"rope.attention_scaling", "yarn", 0, 1},
+        {"layers.0.down_checksum", "mxfp4", 7, 1},
+    };
+    char *folder = test_folder_make();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct test_path path = spoil_golden(folder, cases[i].tensor, cases[i].byte, cases[i].flip);
+        struct gs_verify_options options = {.golden = path.text};
+        struct gs_verify_report report = verify(SMALL, &options);
+        const struct gs_check *first = gs_verify_first_failure(&report);
+        if (!first || strcmp(first->component, cases[i].component) != 0)
+            fail_msg("%s spoilt: %s", cases[i].tensor, first ? first->component : "passes");
+        gs_verify_report_free(&report);
+    }
+    test_folder_remove(folder);
+}
+
+/* The run without a control must pass too: a wrong golden makes the controls fail as a whole. */
+static void test_spoilt_golden_makes_controls_misbehave(void **state)
+{
+    (void)state;
+    char *folder = test_folder_make();
+    struct test_path path = spoil_golden(folder, "layers.0.moe", 2, 0x40);
+    struct gs_verify_options options = {.golden = path.text};
+    struct gs_controls_report report;
+    struct gs_error error;
+    assert_ok(gs_verify_controls(SMALL, &options, &report, &error), &error);
+    assert_false(report.results[GS_CONTROL_NONE].behaves);
+    assert_true(report.n_misbehaved > 0);
+    test_folder_remove(folder);
+}
+
+static void test_refused_goldens(void **state)
+{
+    (void)state;
+    char *folder = test_folder_make();
+    struct gs_verify_report report;
+    struct gs_error error;
+    struct gs_verify_options options = {.golden = "tests/golden/data/two-layers.safetensors"};
+    assert_fails(gs_verify(SMALL, &options, &report, &error), GS_MALFORMED, "not a golden of this model",
+                 &error);
+    options.golden = "tests/golden/data/mxfp4.safetensors";
+    assert_fails(gs_verify(SMALL, &options, &report, &error), GS_MALFORMED, "no tensor tokens", &error);
+    options.golden = "tests/golden/data/nowhere.safetensors";
+    assert_fails(gs_verify(SMALL, &options, &report, &error), GS_IO, "nowhere", &error);
+    struct test_path negative_row = spoil_golden(folder, "rows", 3, 0x80);
+    options.golden = negative_row.text;
+    assert_fails(gs_verify(SMALL, &options, &report, &error), GS_MALFORMED, "rows", &error);
+    struct test_path huge_token = spoil_golden(folder, "tokens", 3, 0x40);
+    options.golden = huge_token.text;
+    assert_fails(gs_verify(SMALL, &options, &report, &error), GS_MALFORMED, "token", &error);
+    test_folder_remove(folder);
+}
+
+/* ---------------------------------------------------------------- what is refused */
+
+static void test_refused_options(void **state)
+{
+    (void)state;
+    struct gs_verify_report report;
+    struct gs_error error;
+    struct gs_verify_options both = {.golden = SMALL_GOLDEN, .against = "cpu:exact"};
+    struct gs_verify_options precision = {.precision = "fast"}, weights = {.weights = "q8"};
+    struct gs_verify_options backend = {.backend = "abacus"}, against = {.against = "cpu"};
+    struct gs_verify_options many = {.golden = SMALL_GOLDEN, .n_tokens = 2000};
+    assert_fails(gs_verify(SMALL, &both, &report, &error), GS_INVALID_ARGUMENT, "only one", &error);
+    assert_fails(gs_verify(SMALL, &precision, &report, &error), GS_UNSUPPORTED, "exact", &error);
+    assert_fails(gs_verify(SMALL, &weights, &report, &error), GS_UNSUPPORTED, "native", &error);
+    assert_fails(gs_verify(SMALL, &backend, &report, &error), GS_UNSUPPORTED, "abacus", &error);
+    assert_fails(gs_verify(SMALL, &against, &report, &error), GS_INVALID_ARGUMENT, "cpu:exact", &error);
+    assert_fails(gs_verify(SMALL, &many, &report, &error), GS_INVALID_ARGUMENT, "1000", &error);
+    _Atomic bool cancelled = true;
+    struct gs_verify_options stop = {.cancelled = &cancelled};
+    assert_fails(gs_verify(SMALL, &stop, &report, &error), GS_CANCELLED, "", &error);
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    enum gs_control control;
+    for (int c = GS_CONTROL_NONE + 1; c < GS_CONTROL_COUNT; c++) {
+        assert_true(gs_control_parse(gs_control_name((enum gs_control)c), &control));
+        assert_int_equal(control, c);
+        assert_true(strlen(gs_control_summary(control)) > 0);
+    }
+    assert_false(gs_control_parse("none", &control));
+    for (size_t i = 0; i < gs_threshold_count; i++) {
+        const struct gs_thresholds *t = &gs_threshold_table[i];
+        assert_ptr_equal(gs_thresholds_find(t->precision, t->weights, t->reference), t);
+    }
+    assert_null(gs_thresholds_find("exact", "native", "float64"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_records),
+        cmocka_unit_test(test_distances),
+        cmocka_unit_test(test_nan_is_the_worst),
+        cmocka_unit_test(test_missing_component),
+        cmocka_unit_test(test_first_difference),
+        cmocka_unit_test(test_golden_passes),
+        cmocka_unit_test(test_other_references_pass),
+        cmocka_unit_test(test_kill_fails),
+        cmocka_unit_test(test_kill_without_effect),
+        cmocka_unit_test(test_first_failure_is_where_it_broke),
+        cmocka_unit_test(test_controls_behave),
+        cmocka_unit_test(test_spoilt_goldens_fail),
+        cmocka_unit_test(test_spoilt_golden_makes_controls_misbehave),
+        cmocka_unit_test(test_refused_goldens),
+        cmocka_unit_test(test_refused_options),
+        cmocka_unit_test(test_tables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
