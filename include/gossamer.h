@@ -202,6 +202,19 @@ void gs_session_on_progress(struct gs_session *session, gs_progress_fn *fn, void
  */
 void gs_session_cancel(struct gs_session *session);
 
+/*
+ * The timeline and its cache as a file (docs/chat.md has its form), written whole or not at all, readable by
+ * its owner alone. What the cache does not hold yet is left out; GS_INVALID_ARGUMENT if that is everything.
+ */
+gs_status gs_session_save(const struct gs_session *session, const char *path, struct gs_error *error);
+
+/*
+ * Replaces the timeline by a saved one, without logits: the next sync runs only what is not in the file (and
+ * a last token for the logits). GS_UNSUPPORTED if it is of another version, model or backend, GS_MALFORMED if
+ * it is damaged, GS_CONTEXT_FULL if the context is smaller; the session is then as it was.
+ */
+gs_status gs_session_load(struct gs_session *session, const char *path, struct gs_error *error);
+
 /* ---------------------------------------------------------------- sampling */
 
 struct gs_logit_bias {

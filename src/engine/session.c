@@ -10,23 +10,8 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct gs_session {
-    struct gs_engine *engine;
-    struct gs_kv *kv;
-    int64_t n_ctx;
-    int32_t *tokens; /* [n_ctx]: the timeline */
-    size_t n_tokens;
-    size_t n_cached; /* the first so many are in the cache */
-    float *logits;   /* [n_vocab] */
-    bool has_logits; /* they are those after the last token */
-    gs_progress_fn *progress;
-    void *progress_user;
-    _Atomic bool cancelled;
-};
 
 static gs_status check_fit(const struct gs_engine *engine, int64_t n_ctx, struct gs_error *error)
 {
