@@ -38,6 +38,15 @@ else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
 $(info gossamer pull is left out: it needs libcurl and libcrypto (scripts/setup.sh installs them))
 endif
 
+# Optional: without it "gossamer chat" reads plain lines. EDIT=no leaves it out on purpose.
+EDIT ?= $(shell $(PKG_CONFIG) --exists libedit 2>/dev/null && echo yes || echo no)
+ifeq ($(EDIT),yes)
+EDIT_CFLAGS := $(shell $(PKG_CONFIG) --cflags libedit) -DGS_HAVE_LIBEDIT=1
+EDIT_LIBS   := $(shell $(PKG_CONFIG) --libs libedit)
+else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
+$(info gossamer chat has no line editing: it needs libedit (scripts/setup.sh installs it))
+endif
+
 # ---------------------------------------------------------------- flags
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -47,7 +56,7 @@ WARNINGS += -Werror
 endif
 # No contraction into fused multiply-add: the exact backend's bits are the same on every processor.
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. -ffp-contract=off -fno-math-errno $(WARNINGS) \
-              $(JANSSON_CFLAGS) $(PULL_CFLAGS) -pthread -MMD -MP $(CFLAGS)
+              $(JANSSON_CFLAGS) $(PULL_CFLAGS) $(EDIT_CFLAGS) -pthread -MMD -MP $(CFLAGS)
 LIBS := $(JANSSON_LIBS) -lm -pthread
 
 # ---------------------------------------------------------------- files
@@ -96,7 +105,7 @@ $(BUILD)/libgossamer.a: $(LIB_OBJ)
 	$(AR) rcs $@ $^
 
 $(BUILD)/gossamer: $(CLI_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(LIBS) -o $@
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(EDIT_LIBS) $(LIBS) -o $@
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -113,6 +122,10 @@ $(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
 
 demo: all
 	$(BUILD)/gossamer run models/demo --raw -p "The capital of France is" -n 12 --temp 0
+	@echo
+	$(BUILD)/gossamer run models/demo -p "What is the capital of Japan?" --temp 0 --show-reasoning
+	@echo
+	@echo "A conversation: $(BUILD)/gossamer chat models/demo"
 
 # ---------------------------------------------------------------- tests
 
@@ -141,6 +154,7 @@ oracle: all $(addprefix $(BUILD)/tests/,golden/test_golden golden/test_golden_ta
 	$(PYTHON) tools/oracle/check_live.py --gossamer $(BUILD)/gossamer
 	$(PYTHON) tests/text/compare_tokenizers.py --driver $(BUILD)/tests/text/tokenize_driver 20000 1
 	$(PYTHON) tests/format/compare_safetensors.py $(BUILD)/tests/format/safetensors_driver
+	$(PYTHON) tools/oracle/check_harmony.py --gossamer $(BUILD)/gossamer
 
 # libFuzzer targets (clang), FUZZ_SECONDS over all of them, from the seed corpora under tests/fuzz/corpus.
 FUZZ_SECONDS ?= 60

@@ -197,7 +197,8 @@ static gs_status read_shape(struct parser *parser, struct entry *entry)
     parser->shape.count = 0;
     while ((status = next(parser, &event)) == GS_OK && event != GS_JSON_ARRAY_END) {
         if (parser->shape.count == GS_SAFETENSORS_MAX_RANK)
-            return fail(parser, entry->tensor.name, "bad shape: more than %u dimensions", GS_SAFETENSORS_MAX_RANK);
+            return fail(parser, entry->tensor.name, "bad shape: more than %u dimensions",
+                        GS_SAFETENSORS_MAX_RANK);
         uint64_t *dimension = list_add(&parser->shape, sizeof *dimension);
         if (!dimension)
             return gs_fail_memory(parser->error, parser->shape.count * sizeof *dimension);

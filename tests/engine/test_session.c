@@ -218,7 +218,7 @@ static void progress_and_cancel(void **state)
     gs_session_on_progress(session, NULL, NULL);
     gs_session_cancel(session);
     assert_fails(gs_session_append(session, tokens + 300, 200, &error), GS_CANCELLED, "cancelled", &error);
-    assert_fresh(state, session, tokens, 300); /* nothing was begun */
+    assert_fresh(state, session, tokens, 300);                              /* nothing was begun */
     assert_ok(gs_session_sync(session, tokens, 500, NULL, &error), &error); /* the flag is spent */
     assert_fresh(state, session, tokens, 500);
     gs_session_cancel(session); /* also where nothing would have to be run */

@@ -35,7 +35,8 @@ static inline vector load(const float *from)
 static float reduce(const vector sums[PARTS], const float *w, const float *x, size_t from, size_t n)
 {
     float lanes[LANES];
-    memcpy(lanes, sums, sizeof lanes);
+    for (size_t part = 0; part < PARTS; part++)
+        memcpy(lanes + part * WIDTH, &sums[part], sizeof sums[part]);
     for (size_t i = from; i < n; i++)
         lanes[i - from] += w[i] * x[i];
     for (size_t half = LANES / 2; half > 0; half /= 2)
