@@ -47,6 +47,13 @@ else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
 $(info gossamer chat has no line editing: it needs libedit (scripts/setup.sh installs it))
 endif
 
+# One short line for each command; V=1 shows it whole.
+ifdef V
+say =
+else
+say = @echo '  $(1)' $(2);
+endif
+
 # ---------------------------------------------------------------- flags
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -87,6 +94,9 @@ endif
 LIB_OBJ += $(foreach i,$(ISAS),$(KERNEL_SRC:%.c=$(BUILD)/%.$(i).o))
 
 TEST_SRC     := $(wildcard tests/*/test_*.c)
+ifneq ($(PULL),yes) # what needs the libraries
+TEST_SRC     := $(filter-out tests/hub/test_http.c tests/hub/test_digest.c,$(TEST_SRC))
+endif
 TEST_BIN     := $(TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 SUPPORT_SRC  := $(wildcard tests/support/*.c)
 SUPPORT_OBJ  := $(SUPPORT_SRC:%.c=$(BUILD)/%.o)
@@ -102,19 +112,19 @@ all: $(BUILD)/gossamer $(BUILD)/libgossamer.a
 
 $(BUILD)/libgossamer.a: $(LIB_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,ar,$@)$(AR) rcs $@ $^
 
 $(BUILD)/gossamer: $(CLI_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(EDIT_LIBS) $(LIBS) -o $@
+	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(EDIT_LIBS) $(LIBS) -o $@
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c $< -o $@
+	$(call say,cc,$<)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 define kernel_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_CFLAGS) $(ISA_FLAGS_$(1)) -DGS_ISA=$(1) -c $$< -o $$@
+	$$(call say,cc,$$<\ $(1))$$(CC) $$(ALL_CFLAGS) $(ISA_FLAGS_$(1)) -DGS_ISA=$(1) -c $$< -o $$@
 endef
 $(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
 
@@ -132,10 +142,10 @@ demo: all
 $(BUILD)/tests/%.o: ALL_CFLAGS += $(CMOCKA_CFLAGS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libgossamer.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) $(CMOCKA_LIBS) -o $@
+	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) $(CMOCKA_LIBS) -o $@
 
 $(BUILD)/tests/hub/%: $(BUILD)/tests/hub/%.o $(SUPPORT_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
+	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
 
 check: all check-unit
 
@@ -165,7 +175,7 @@ fuzz:
 
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libgossamer.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 
 bench: all $(BENCH_BIN)
 	@sh scripts/run-bench.sh $(BUILD)

@@ -14,6 +14,33 @@ const char *gs_version(void)
     return VERSION_OF(GS_VERSION_MAJOR, GS_VERSION_MINOR, GS_VERSION_PATCH);
 }
 
+/* Removes a last character of which only the first bytes are there. */
+static void drop_partial_character(char *text)
+{
+    size_t size = strlen(text), at = size, length;
+    while (at > 0 && size - at < 3 && ((unsigned char)text[at - 1] & 0xC0) == 0x80)
+        at--;
+    if (at > 0 && gs_utf8_decode(text + at - 1, size - at + 1, &length) == GS_UTF8_INCOMPLETE)
+        text[at - 1] = '\0';
+}
+
+__attribute__((format(printf, 3, 0))) static void format_text(char *text, size_t size, const char *format,
+                                                              va_list arguments)
+{
+    text[0] = '\0';
+    int length = vsnprintf(text, size, format, arguments);
+    if (length > 0 && (size_t)length >= size)
+        drop_partial_character(text);
+}
+
+void gs_format(char *text, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    format_text(text, size, format, arguments);
+    va_end(arguments);
+}
+
 gs_status gs_fail(struct gs_error *error, gs_status code, const char *format, ...)
 {
     if (error) {
@@ -21,7 +48,7 @@ gs_status gs_fail(struct gs_error *error, gs_status code, const char *format, ..
         char message[sizeof error->message];
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(message, sizeof message, format, arguments);
+        format_text(message, sizeof message, format, arguments);
         va_end(arguments);
         error->code = code;
         memcpy(error->message, message, sizeof message);

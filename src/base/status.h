@@ -7,9 +7,12 @@
 
 #include "gossamer.h"
 
-/* Formats the message into `error` (may be NULL), truncated to fit, and returns `code`. */
+/* Formats the message into `error` (may be NULL), cut to fit as gs_format does, and returns `code`. */
 __attribute__((format(printf, 3, 4))) gs_status gs_fail(struct gs_error *error, gs_status code,
                                                         const char *format, ...);
+
+/* snprintf into text[size], size >= 1, except that a text that does not fit is cut between two characters. */
+__attribute__((format(printf, 3, 4))) void gs_format(char *text, size_t size, const char *format, ...);
 
 /* A quoted text, ready for "%s"; make one with gs_quote or gs_quote_bytes. */
 struct gs_quoted {

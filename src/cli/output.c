@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,13 +38,20 @@ void gs_output_append(struct gs_output *output, const char *bytes, size_t size)
 
 void gs_output_print(struct gs_output *output, const char *format, ...)
 {
-    char text[1024];
-    va_list arguments;
+    char text[1024], *longer = NULL;
+    va_list arguments, again;
     va_start(arguments, format);
+    va_copy(again, arguments);
     int size = vsnprintf(text, sizeof text, format, arguments);
+    if (size >= (int)sizeof text && (longer = malloc((size_t)size + 1)))
+        vsnprintf(longer, (size_t)size + 1, format, again);
+    va_end(again);
     va_end(arguments);
-    if (size > 0)
-        gs_output_append(output, text, (size_t)size < sizeof text ? (size_t)size : sizeof text - 1);
+    if (size < (int)sizeof text || longer)
+        gs_output_append(output, longer ? longer : text, size > 0 ? (size_t)size : 0);
+    else if (gs_output_ok(output))
+        output->status = gs_fail_memory(&output->error, (uint64_t)size + 1);
+    free(longer);
 }
 
 static void write_all(struct gs_output *output, const char *bytes, size_t size)

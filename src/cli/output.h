@@ -25,6 +25,8 @@ struct gs_output {
 void gs_output_open(struct gs_output *output, bool keep_control);
 
 void gs_output_append(struct gs_output *output, const char *bytes, size_t size);
+
+/* Of any length: what machines read is never cut. */
 __attribute__((format(printf, 2, 3))) void gs_output_print(struct gs_output *output, const char *format, ...);
 
 /* Writes what was appended. */

@@ -56,7 +56,9 @@ static const struct gs_option options[] = {
 /* ---------------------------------------------------------------- what a person sees of it */
 
 struct view {
-    struct gs_progress progress;
+    struct gs_progress fetching; /* of all files */
+    struct gs_progress checking; /* of one; at most one of the two is visible */
+    char checked[160];           /* the label of `checking` */
     const struct gs_pull_plan *plan;
     uint64_t fetched; /* files that came */
 };
@@ -70,12 +72,19 @@ static uint64_t size_of(const struct view *view, const char *name)
 static void show_event(void *user, enum gs_pull_event event, const char *file, const char *detail)
 {
     struct view *view = user;
-    if (event == GS_PULL_FETCHING || event == GS_PULL_CHECKING) {
-        view->progress.label = event == GS_PULL_FETCHING ? file : "checking";
+    gs_progress_end(&view->checking);
+    if (event == GS_PULL_FETCHING) {
+        view->fetching.label = file;
+        view->fetching.rate_at = 0.0; /* the time of checking is not the network's */
         return;
     }
-    gs_progress_end(&view->progress);
+    gs_progress_end(&view->fetching);
     switch (event) {
+    case GS_PULL_CHECKING:
+        gs_format(view->checked, sizeof view->checked, "checking %s", file);
+        gs_progress_begin(&view->checking, view->checked, true, 0);
+        view->checking.rated = true;
+        break;
     case GS_PULL_PRESENT:
         fprintf(stderr, "%s: there already\n", file);
         break;
@@ -94,7 +103,13 @@ static void show_event(void *user, enum gs_pull_event event, const char *file, c
 static void show_progress(void *user, uint64_t done, uint64_t total)
 {
     struct view *view = user;
-    gs_progress_update(&view->progress, done, total);
+    gs_progress_update(&view->fetching, done, total);
+}
+
+static void show_checking(void *user, uint64_t done, uint64_t size)
+{
+    struct view *view = user;
+    gs_progress_update(&view->checking, done, size);
 }
 
 static bool is_interrupted(void *user)
@@ -136,10 +151,11 @@ static gs_status fetch(struct gs_pull_plan *plan, struct view *view, struct gs_o
                        struct gs_error *error)
 {
     double began = gs_clock_seconds();
-    gs_progress_begin(&view->progress, plan->name.repo, true, 0);
-    view->progress.rated = true;
+    gs_progress_begin(&view->fetching, plan->name.repo, true, 0);
+    view->fetching.rated = true;
     gs_status status = gs_pull_run(plan, error);
-    gs_progress_end(&view->progress);
+    gs_progress_end(&view->checking);
+    gs_progress_end(&view->fetching);
     if (status == GS_CANCELLED)
         fputs("interrupted; the same command goes on from here\n", stderr);
     if (status != GS_OK)
@@ -148,7 +164,8 @@ static gs_status fetch(struct gs_pull_plan *plan, struct view *view, struct gs_o
     if (view->fetched > 0 && seconds > 1.0)
         fprintf(stderr, "%s in %.0f s, %s a second\n", gs_size_text(plan->total - plan->present).text,
                 seconds, gs_size_text((uint64_t)((double)(plan->total - plan->present) / seconds)).text);
-    gs_output_print(out, "%s\n", plan->store.snapshot.data);
+    gs_output_append(out, plan->store.snapshot.data, plan->store.snapshot.size);
+    gs_output_append(out, "\n", 1);
     return GS_OK;
 }
 
@@ -178,6 +195,7 @@ static gs_status pull(const struct settings *s, struct gs_output *out, struct gs
     choice.n_connections = (size_t)s->n_connections;
     choice.cancelled = is_interrupted;
     choice.progress = show_progress;
+    choice.checking = show_checking;
     choice.event = show_event;
     choice.user = &view;
     gs_interrupt_note(NULL);
@@ -207,6 +225,8 @@ static int pull_main(const struct gs_command *command, int argc, char **argv)
     }
     if (status == GS_OK && operands.count == 0)
         status = gs_fail(&error, GS_INVALID_ARGUMENT, "no model: gossamer pull openai/gpt-oss-20b");
+    if (status == GS_OK && settings.cache && settings.cache[0] == '\0') /* it would mean the root folder */
+        status = gs_fail(&error, GS_INVALID_ARGUMENT, "--cache-dir is empty; it should be a folder");
     if (status != GS_OK)
         return gs_report(status, &error);
     settings.model = operands.list[0];

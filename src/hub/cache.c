@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,6 +39,33 @@ static bool read_ref(const char *path, char commit[41])
     return true;
 }
 
+static bool has_gguf(const char *folder)
+{
+    static const char ending[] = ".gguf";
+    bool found = false;
+    DIR *entries = opendir(folder);
+    if (!entries)
+        return false;
+    for (const struct dirent *entry; !found && (entry = readdir(entries));) {
+        size_t size = strlen(entry->d_name);
+        found = size >= sizeof ending && strcmp(entry->d_name + size + 1 - sizeof ending, ending) == 0;
+    }
+    closedir(entries);
+    return found;
+}
+
+/* Is a model there, or only a part of one? config.json is linked last; other tools may have brought a GGUF.
+ */
+static gs_status is_complete(const char *snapshot, bool *complete, struct gs_error *error)
+{
+    struct gs_buffer config = {0};
+    gs_status status = gs_buffer_print(&config, error, "%s/config.json", snapshot);
+    if (status == GS_OK)
+        *complete = access(config.data, F_OK) == 0 || has_gguf(snapshot);
+    gs_buffer_free(&config);
+    return status;
+}
+
 /* Replaces *path by the name's snapshot; an empty path if the cache does not have it. */
 static gs_status find_snapshot(const char *cache, const struct gs_hub_name *name, struct gs_buffer *path,
                                struct gs_error *error)
@@ -55,7 +83,10 @@ static gs_status find_snapshot(const char *cache, const struct gs_hub_name *name
     }
     gs_buffer_clear(path);
     status = gs_buffer_print(path, error, "%s/%s/snapshots/%s", cache, name->folder, commit);
-    if (status == GS_OK && !is_folder(path->data))
+    bool complete = false;
+    if (status == GS_OK)
+        status = is_complete(path->data, &complete, error);
+    if (!complete)
         gs_buffer_clear(path);
     return status;
 }
@@ -124,8 +155,6 @@ gs_status gs_hub_store_create(const struct gs_hub_store *store, struct gs_error 
 {
     gs_status status = gs_make_folders(store->blobs.data, error);
     if (status == GS_OK)
-        status = gs_make_folders(store->snapshot.data, error);
-    if (status == GS_OK)
         status = gs_make_folders(store->locks.data, error);
     return status;
 }
@@ -175,6 +204,8 @@ gs_status gs_hub_store_link(const struct gs_hub_store *store, const char *file, 
         status = gs_buffer_print(&fresh, error, "%s.%ld.new", path.data, (long)getpid());
     if (status == GS_OK)
         status = gs_buffer_print(&target, error, "../../blobs/%s", digest);
+    if (status == GS_OK)
+        status = gs_make_folders(store->snapshot.data, error);
     if (status != GS_OK)
         goto cleanup;
     ssize_t size = readlink(path.data, present, sizeof present);

@@ -17,7 +17,8 @@
 /*
  * Where is the model that a person named? An existing path is itself; "org/name[@revision]" is its snapshot
  * in `cache` (NULL: there is none); anything else comes back as it is, for the opener to complain about. A
- * name that is not in the cache is GS_IO, with the command that fetches it. Replaces *path.
+ * name that is not in the cache is GS_IO, with the command that fetches it; so is a snapshot without
+ * config.json (or a .gguf), which is half there. Replaces *path.
  */
 gs_status gs_hub_find(const char *cache, const char *model, struct gs_buffer *path, struct gs_error *error);
 
@@ -33,7 +34,7 @@ struct gs_hub_store {
 gs_status gs_hub_store_name(const char *cache, const struct gs_hub_name *name, const char *commit,
                             struct gs_hub_store *store, struct gs_error *error);
 
-/* Creates those that are missing. */
+/* Creates those that are missing, except for the snapshot. */
 gs_status gs_hub_store_create(const struct gs_hub_store *store, struct gs_error *error);
 void gs_hub_store_free(struct gs_hub_store *store);
 
@@ -44,7 +45,7 @@ void gs_hub_store_free(struct gs_hub_store *store);
 gs_status gs_hub_store_lock(const struct gs_hub_store *store, const char *digest, int *descriptor,
                             struct gs_error *error);
 
-/* Makes snapshot/<file> the link to the blob, replacing what is there. */
+/* Makes snapshot/<file> the link to the blob, replacing what is there; creates the folder. */
 gs_status gs_hub_store_link(const struct gs_hub_store *store, const char *file, const char *digest,
                             struct gs_error *error);
 

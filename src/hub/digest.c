@@ -73,7 +73,7 @@ gs_status gs_digest_finish(struct gs_digest *digest, struct gs_digest_text *out,
 }
 
 gs_status gs_digest_file(int descriptor, const char *path, const char *expected, uint64_t size,
-                         bool (*cancelled)(void *user), void *user, struct gs_digest_text *out,
+                         bool (*proceed)(void *user, uint64_t done), void *user, struct gs_digest_text *out,
                          struct gs_error *error)
 {
     struct gs_digest *digest = NULL;
@@ -88,11 +88,11 @@ gs_status gs_digest_file(int descriptor, const char *path, const char *expected,
             status = gs_fail_io(error, errno, "read", path);
         else if (n == 0)
             status = gs_fail(error, GS_IO, "%s: became shorter while it was read", gs_quote(path).text);
-        else if (cancelled && cancelled(user))
-            status = gs_fail(error, GS_CANCELLED, "interrupted");
         else
             status = gs_digest_add(digest, piece, (size_t)n, error);
         at += n > 0 ? (uint64_t)n : 0;
+        if (status == GS_OK && proceed && !proceed(user, at))
+            status = gs_fail(error, GS_CANCELLED, "interrupted");
     }
     if (status == GS_OK)
         status = gs_digest_finish(digest, out, error);

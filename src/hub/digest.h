@@ -17,11 +17,11 @@ gs_status gs_digest_add(struct gs_digest *digest, const void *bytes, size_t size
 gs_status gs_digest_finish(struct gs_digest *digest, struct gs_digest_text *out, struct gs_error *error);
 
 /*
- * Of a file's first `size` bytes, read from `descriptor`. `cancelled` (may be NULL) is asked now and then:
- * GS_CANCELLED. `path` is for messages.
+ * Of a file's first `size` bytes, read from `descriptor`. `proceed` (may be NULL) is told how many are read,
+ * after each MiB and at the end; where it says no, GS_CANCELLED. `path` is for messages.
  */
 gs_status gs_digest_file(int descriptor, const char *path, const char *expected, uint64_t size,
-                         bool (*cancelled)(void *user), void *user, struct gs_digest_text *out,
+                         bool (*proceed)(void *user, uint64_t done), void *user, struct gs_digest_text *out,
                          struct gs_error *error);
 
 #endif

@@ -165,7 +165,7 @@ static size_t take_header(char *bytes, size_t one, size_t size, void *user)
     else if (strcasecmp(line, "x-linked-etag") == 0)
         read_tag(value, reply->linked_digest, sizeof reply->linked_digest);
     else if (strcasecmp(line, "x-error-message") == 0)
-        snprintf(reply->message, sizeof reply->message, "%.*s", (int)sizeof reply->message - 1, value);
+        gs_format(reply->message, sizeof reply->message, "%s", value);
     return size;
 }
 
@@ -208,28 +208,40 @@ struct gs_http_reason gs_http_reason(const struct gs_reply *reply)
     struct gs_http_reason out;
     const char *text = reply->reason[0] != '\0' ? reply->reason : curl_easy_strerror(reply->code);
     if (reply->code != CURLE_OK)
-        snprintf(out.text, sizeof out.text, "%.150s", gs_quote(text).text);
+        snprintf(out.text, sizeof out.text, "%s", gs_quote(text).text);
     else
-        snprintf(out.text, sizeof out.text, "HTTP %ld%s%.100s", reply->status,
+        snprintf(out.text, sizeof out.text, "HTTP %ld%s%s", reply->status,
                  reply->message[0] != '\0' ? ": " : "", gs_quote(reply->message).text);
     return out;
+}
+
+/* Does the server say that there is no such thing, or not for this token? */
+static bool is_refusal(const struct gs_reply *reply)
+{
+    return reply->code == CURLE_OK && (reply->status == 401 || reply->status == 403 || reply->status == 404);
+}
+
+static gs_status fail_as(gs_status code, const struct gs_http_options *options, const struct gs_reply *reply,
+                         const char *what, struct gs_error *error)
+{
+    const char *advice = "";
+    if (gs_http_is_cancelled(options))
+        return gs_fail(error, GS_CANCELLED, "interrupted");
+    if (is_refusal(reply) && reply->status == 404)
+        advice = "; there is no such repository, revision or file";
+    else if (is_refusal(reply))
+        advice = options->token ? "; there is no such repository, or the token gives no access to it"
+                                : "; there is no such repository, or it wants a token (HF_TOKEN)";
+    else if (gs_http_is_passing(reply))
+        advice = "; the same command again goes on from here";
+    return gs_fail(error, code, "%s: %s from %s%s", gs_quote(what).text, gs_http_reason(reply).text,
+                   gs_quote(options->endpoint).text, advice);
 }
 
 gs_status gs_http_fail(const struct gs_http_options *options, const struct gs_reply *reply, const char *what,
                        struct gs_error *error)
 {
-    const char *advice = "";
-    if (gs_http_is_cancelled(options))
-        return gs_fail(error, GS_CANCELLED, "interrupted");
-    if (reply->code == CURLE_OK && (reply->status == 401 || reply->status == 403))
-        advice = options->token ? "; there is no such repository, or the token gives no access to it"
-                                : "; there is no such repository, or it wants a token (HF_TOKEN)";
-    else if (reply->code == CURLE_OK && reply->status == 404)
-        advice = "; there is no such repository, revision or file";
-    else if (gs_http_is_passing(reply))
-        advice = "; the same command again goes on from here";
-    return gs_fail(error, GS_IO, "%s: %s from %s%s", gs_quote(what).text, gs_http_reason(reply).text,
-                   gs_quote(options->endpoint).text, advice);
+    return fail_as(GS_IO, options, reply, what, error);
 }
 
 /* ---------------------------------------------------------------- one request */
@@ -256,8 +268,19 @@ static int ask_cancelled(void *user, curl_off_t a, curl_off_t b, curl_off_t c, c
     return gs_http_is_cancelled(options);
 }
 
-static void set_policy(CURL *handle, const struct gs_http_options *options)
+static bool is_own_url(const char *url)
 {
+    struct origin origin;
+    bool own = read_origin(url, &origin) && is_own_address(origin.host);
+    free_origin(&origin);
+    return own;
+}
+
+static void set_policy(CURL *handle, const struct gs_http_options *options, const char *url)
+{
+    /* http is safe here because it stays on this machine; to a proxy it would carry the token in clear. */
+    if (is_own_url(url))
+        curl_easy_setopt(handle, CURLOPT_PROXY, "");
 #if LIBCURL_VERSION_NUM >= 0x075500
     curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
 #else
@@ -310,7 +333,7 @@ CURL *gs_http_prepare(const struct gs_http_options *options, const struct gs_htt
         curl_easy_cleanup(handle);
         return NULL;
     }
-    set_policy(handle, options);
+    set_policy(handle, options, request->url);
     curl_easy_setopt(handle, CURLOPT_USERAGENT, "gossamer");
     curl_easy_setopt(handle, CURLOPT_HTTPHEADER, *headers);
     curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, reply->reason);
@@ -434,9 +457,12 @@ gs_status gs_http_get(const struct gs_http_options *options, const char *url, co
         }
         if (gs_http_is_good(&reply))
             break;
-        status = reply.code == CURLE_OK && reply.location
-                     ? follow(options, &reply, what, &redirects, &at, error)
-                     : wait_for_next(options, &reply, what, &failures, error);
+        if (reply.code == CURLE_OK && reply.location)
+            status = follow(options, &reply, what, &redirects, &at, error);
+        else if (is_refusal(&reply))
+            status = fail_as(GS_INVALID_ARGUMENT, options, &reply, what, error);
+        else
+            status = wait_for_next(options, &reply, what, &failures, error);
     }
     gs_reply_free(&reply);
     free(at);

@@ -4,6 +4,7 @@
  *   - https only; http for this machine's own addresses, which cannot be overheard
  *   - redirects are followed by the caller, one at a time; none leads from https to http
  *   - the token goes to the endpoint's origin (scheme, host and port) and to nowhere else
+ *   - what is for this machine's own addresses passes no proxy
  *   - a connection that stalls is given up
  *
  * URLs may carry signatures, so messages name hosts and files only.
@@ -86,7 +87,7 @@ bool gs_http_is_passing(const struct gs_reply *reply);
 
 /* "HTTP 503", "Operation too slow ..." */
 struct gs_http_reason {
-    char text[160];
+    char text[240];
 };
 struct gs_http_reason gs_http_reason(const struct gs_reply *reply);
 
@@ -102,6 +103,7 @@ gs_status gs_http_wait(const struct gs_http_options *options, double seconds, st
 
 /*
  * GET with redirects and retries. `what` begins messages. Replaces *body, of at most max_size bytes.
+ * GS_INVALID_ARGUMENT for 401, 403 and 404: whoever asked has the wrong name, or no access.
  */
 gs_status gs_http_get(const struct gs_http_options *options, const char *url, const char *what,
                       size_t max_size, struct gs_buffer *body, struct gs_error *error);

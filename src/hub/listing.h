@@ -31,7 +31,7 @@ gs_status gs_hub_listing_parse(const char *text, size_t size, struct gs_arena *a
 const struct gs_hub_file *gs_hub_listing_find(const struct gs_hub_listing *listing, const char *name);
 
 /*
- * The files that running the model needs, small ones first: configuration, tokenizer, index and shards.
+ * The files that running the model needs: config.json, other small ones, the index and the shards.
  * `index` [index_size] is the text of the index, or NULL if the listing has none. GS_UNSUPPORTED if the
  * repository lacks one of them. files[count] is allocated in the arena.
  */

@@ -270,13 +270,27 @@ static void tell_progress(void *user, uint64_t done)
         options->progress(options->user, progress->before + done, progress->plan->total);
 }
 
+struct check {
+    const struct gs_pull_options *options;
+    uint64_t size;
+};
+
+static bool tell_checked(void *user, uint64_t done)
+{
+    const struct check *check = user;
+    const struct gs_pull_options *options = check->options;
+    if (options->checking)
+        options->checking(options->user, done, check->size);
+    return !options->cancelled || !options->cancelled(options->user);
+}
+
 static gs_status compute_digest(const struct gs_pull_plan *plan, const struct gs_hub_file *file,
                                 int descriptor, const char *path, struct gs_digest_text *found,
                                 struct gs_error *error)
 {
+    struct check check = {.options = plan->options, .size = file->size};
     say(plan->options, GS_PULL_CHECKING, file->name, NULL);
-    return gs_digest_file(descriptor, path, file->digest, file->size, ask_cancelled,
-                          (void *)(uintptr_t)plan->options, found, error);
+    return gs_digest_file(descriptor, path, file->digest, file->size, tell_checked, &check, found, error);
 }
 
 /* Fetches what is missing and checks the whole; a damaged rest of an earlier run is thrown away once. */
@@ -392,8 +406,6 @@ static gs_status obtain(const struct gs_pull_plan *plan, const struct gs_pull_fi
         say(plan->options, GS_PULL_PRESENT, file->name, NULL);
     else if (status == GS_OK)
         status = fetch_blob(plan, file, &blob, progress, error);
-    if (status == GS_OK)
-        status = gs_hub_store_link(&plan->store, file->name, file->digest, error);
     if (lock >= 0)
         close(lock);
     free_blob(&blob);
@@ -419,6 +431,10 @@ gs_status gs_pull_run(struct gs_pull_plan *plan, struct gs_error *error)
             tell_progress(&progress, wanted->file->size);
         progress.before += wanted->file->size;
     }
+    /* Backwards: config.json, the first, says by being there that all others are. */
+    for (size_t i = plan->count; status == GS_OK && i-- > 0;)
+        status =
+            gs_hub_store_link(&plan->store, plan->files[i].file->name, plan->files[i].file->digest, error);
     if (status == GS_OK)
         status = gs_hub_store_refer(&plan->store, &plan->name, plan->listing.commit, error);
     return status;

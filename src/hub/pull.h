@@ -33,6 +33,7 @@ struct gs_pull_options {
     unsigned max_failures;         /* in a row */
     bool (*cancelled)(void *user); /* may be NULL */
     void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of all files; may be NULL */
+    void (*checking)(void *user, uint64_t done, uint64_t size);  /* bytes of one file's hash; likewise */
     void (*event)(void *user, enum gs_pull_event event, const char *file, const char *detail); /* likewise */
     void *user;
 };
@@ -59,12 +60,15 @@ struct gs_pull_plan {
 /* False in a build that lacks the libraries. */
 bool gs_can_pull(void);
 
-/* Asks the hub and looks into the cache. Writes nothing. */
+/* Asks the hub and looks into the cache. Writes nothing. GS_INVALID_ARGUMENT: the hub has no such model. */
 gs_status gs_pull_plan_make(const struct gs_pull_options *options, const struct gs_hub_name *name,
                             struct gs_pull_plan *plan, struct gs_error *error);
 void gs_pull_plan_free(struct gs_pull_plan *plan);
 
-/* Does it. GS_IO where the disk is too small, with both numbers; GS_MALFORMED for a wrong hash. */
+/*
+ * Does it. GS_IO where the disk is too small, with both numbers; GS_MALFORMED for a wrong hash. The snapshot
+ * appears when all contents are there, its config.json last (gs_hub_find looks for it).
+ */
 gs_status gs_pull_run(struct gs_pull_plan *plan, struct gs_error *error);
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "tests/support/check.h"
 
 static void names_are_quoted(void **state)
@@ -47,6 +48,35 @@ static void fail_fills_and_may_nest(void **state)
     assert_int_equal(gs_fail(NULL, GS_IO, "ignored"), GS_IO);
 }
 
+static void long_messages_end_between_characters(void **state)
+{
+    static const char *const characters[] = {"a", "é", "模", "🜨"};
+    (void)state;
+    for (size_t width = 1; width <= 4; width++) {
+        char text[1400] = "";
+        for (size_t at = 0; at + width < sizeof text; at += width)
+            memcpy(text + at, characters[width - 1], width);
+        for (size_t skip = 0; skip < width; skip++) {
+            struct gs_error error;
+            gs_fail(&error, GS_IO, "%.*s%s", (int)skip, "abc", text);
+            size_t size = strlen(error.message), room = sizeof error.message - 1;
+            assert_int_equal(size, room - (room - skip) % width); /* not a whole character less */
+            assert_true(gs_utf8_valid(error.message, size));
+        }
+    }
+    char small[6];
+    gs_format(small, sizeof small, "%s", "abé模");
+    assert_string_equal(small, "abé");
+    gs_format(small, sizeof small, "%s", "ab模"); /* fits */
+    assert_string_equal(small, "ab模");
+    gs_format(small, sizeof small, "%s", "ab\xE6\xA8"); /* was so before: nothing is cut */
+    assert_string_equal(small, "ab\xE6\xA8");
+    gs_format(small, sizeof small, "%s", "\x80\x80\x80\x80\x80\x80\x80");
+    assert_int_equal(strlen(small), 5);
+    gs_format(small, 1, "%s", "x");
+    assert_string_equal(small, "");
+}
+
 static void buffers_grow(void **state)
 {
     (void)state;
@@ -86,6 +116,7 @@ int main(void)
         cmocka_unit_test(names_are_quoted),
         cmocka_unit_test(long_names_keep_both_ends),
         cmocka_unit_test(fail_fills_and_may_nest),
+        cmocka_unit_test(long_messages_end_between_characters),
         cmocka_unit_test(buffers_grow),
         cmocka_unit_test(arenas_give_zeroed_aligned_memory),
     };

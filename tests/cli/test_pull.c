@@ -76,6 +76,29 @@ static void finds_the_cache_by_the_environment(void **state)
     assert_true(exists(home, "chosen/" IN_HUB));
 }
 
+/* Scripts read the path: all of it, on a line. */
+static void prints_a_long_path_whole(void **state)
+{
+    char name[201], cache[1200], expected[1400];
+    int size = snprintf(cache, sizeof cache, "%s", (const char *)*state);
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    for (int i = 0; i < 5; i++)
+        size += snprintf(cache + size, sizeof cache - (size_t)size, "/%s", name);
+    snprintf(expected, sizeof expected, "%s/" IN_HUB "\n", cache);
+    assert_true(strlen(expected) > 1024);
+    process_expect(process_run("pull", "test/model", "--cache-dir", cache), expected);
+}
+
+static void passes_no_proxy(void **state)
+{
+    (void)state;
+    stand_in_break_proxies();
+    setenv("HF_TOKEN", STAND_IN_TOKEN, 1);
+    succeed(process_run("pull", "test/gated"));
+    unsetenv("HF_TOKEN");
+}
+
 static void lists_without_fetching(void **state)
 {
     const char *home = *state;
@@ -114,10 +137,7 @@ static void keeps_the_token_to_itself(void **state)
         assert_int_equal(strstr(entry, "Bearer_" STAND_IN_TOKEN) != NULL, strncmp(entry, "hub", 3) == 0);
     free(log);
     unsetenv("HF_TOKEN_PATH");
-    struct process_result result = process_run("pull", "test/gated");
-    assert_int_equal(result.code, 1);
-    assert_non_null(strstr(result.err, "HF_TOKEN"));
-    process_free(&result);
+    process_refuses(process_run("pull", "test/gated"), "it wants a token (HF_TOKEN)");
     setenv("HF_TOKEN", "hf_secret\nX-Evil: yes", 1);
     process_refuses(process_run("pull", "test/gated"), "holds a character that no token has, at position 9");
 }
@@ -141,6 +161,23 @@ static void shows_a_bar_on_a_terminal(void **state)
     free(log);
 }
 
+static void shows_the_checking_too(void **state)
+{
+    const char *home = *state;
+    struct process_options options = {.err_terminal = true, .interrupt_after = 260, .interrupt_on_err = true};
+    succeed(process_run("pull", "test/model"));
+    /* The hub says 1 GiB, and that is there: zeros, to be hashed. */
+    struct test_path shard =
+        test_path_join(home, ".cache/huggingface/hub/" IN_HUB "/model-00000-of-00001.safetensors");
+    assert_int_equal(truncate(shard.text, 1 << 30), 0);
+    stand_in_tell(&hub, "fault api_large");
+    struct process_result result = process_run_as(options, "pull", "test/model", "--verify");
+    assert_int_equal(result.code, 130);
+    assert_non_null(strstr(result.err, "checking model-00000-of-00001.safetensors "));
+    assert_non_null(strstr(result.err, " of 1.00 GiB"));
+    process_free(&result);
+}
+
 static void refuses_what_cannot_be(void **state)
 {
     (void)state;
@@ -150,6 +187,9 @@ static void refuses_what_cannot_be(void **state)
     process_refuses(process_run("pull", "a/b", "--revision", "../x"), "no revision");
     process_refuses(process_run("pull", "a/b", "--endpoint", "http://hub.example"), "no endpoint");
     process_refuses(process_run("pull", "a/b", "--connections", "0"), "--connections");
+    process_refuses(process_run("pull", "test/model", "--cache-dir", ""), "--cache-dir is empty");
+    process_refuses(process_run("pull", "test/missing"), "there is no such repository, revision or file");
+    process_refuses(process_run("pull", "test/model@nowhere"), "there is no such repository, revision");
     stand_in_tell(&hub, "fault api_climbs");
     process_refuses(process_run("pull", "test/model"), "../../evil.safetensors");
     unsetenv("HOME");
@@ -205,10 +245,11 @@ static void names_a_model_in_every_command(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PULL_TEST(fetches_into_the_cache),         PULL_TEST(finds_the_cache_by_the_environment),
-        PULL_TEST(lists_without_fetching),         PULL_TEST(keeps_the_token_to_itself),
-        PULL_TEST(shows_a_bar_on_a_terminal),      PULL_TEST(refuses_what_cannot_be),
-        PULL_TEST(names_a_model_in_every_command),
+        PULL_TEST(fetches_into_the_cache),    PULL_TEST(finds_the_cache_by_the_environment),
+        PULL_TEST(lists_without_fetching),    PULL_TEST(keeps_the_token_to_itself),
+        PULL_TEST(shows_a_bar_on_a_terminal), PULL_TEST(refuses_what_cannot_be),
+        PULL_TEST(prints_a_long_path_whole),  PULL_TEST(passes_no_proxy),
+        PULL_TEST(shows_the_checking_too),    PULL_TEST(names_a_model_in_every_command),
     };
     const struct CMUnitTest without[] = {PULL_TEST(names_a_model_in_every_command)};
     hub = stand_in_start();

@@ -25,8 +25,6 @@ static inline struct stand_in stand_in_start(void)
 {
     struct stand_in hub = {.truth = test_folder_make()};
     int to[2], from[2], hub_port, cdn_port;
-    /* The stand-in lives on loopback: no proxy of the environment has a part in it. */
-    setenv("no_proxy", "127.0.0.1,localhost", 1);
     assert_int_equal(pipe2(to, O_CLOEXEC), 0);
     assert_int_equal(pipe2(from, O_CLOEXEC), 0);
     hub.child = fork();
@@ -80,6 +78,16 @@ static inline void stand_in_tell(struct stand_in *hub, const char *command)
     char *text = stand_in_ask(hub, command);
     assert_string_equal(text, "");
     free(text);
+}
+
+/* Proxies where nobody answers: who asks one of them fails. */
+static inline void stand_in_break_proxies(void)
+{
+    static const char *const names[] = {"http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        setenv(names[i], "http://127.0.0.1:1", 1);
+    unsetenv("no_proxy");
+    unsetenv("NO_PROXY");
 }
 
 #endif

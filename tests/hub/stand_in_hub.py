@@ -29,6 +29,8 @@ CONTENTS = re.compile(r"^/([^/]+/[^/]+)/resolve/([0-9a-f]{40})/(.+)$")
 
 FAULTS = """
 api_status N      the list answers with status N
+api_message N     and with a message of N letters and 80 characters of three bytes
+api_elsewhere     the list redirects to http on another host
 api_lie_size      the list says one byte more of each shard
 api_lie_hash      the list has other hashes of the shards
 api_huge          the list says that a shard has 2^49 bytes
@@ -37,7 +39,13 @@ api_climbs        the list and the index name a shard ../../evil.safetensors
 api_no_tokenizer  the list lacks tokenizer.json
 api_garbage       the list is no JSON
 api_endless       the list is larger than anything
+api_large         the list says that the first shard has 2^30 bytes
+index_byte        one byte of the index is another
 links_lie         the headers of a shard name another hash
+links_lie_size    they name another size
+elsewhere         files redirect to http on another host
+cdn_elsewhere     so does the CDN
+hops              an address at the CDN is good for one request, then redirects to a new one
 budget N          shards give N bytes in all, then end the connection, then answer 503
 cut N             each answer with a part of a shard ends after N bytes
 stall N           the first N answers with parts of shards stop after half of it, the connection stays open
@@ -124,6 +132,7 @@ def listing():
         if is_shard(name):
             size += state.has("api_lie_size")
             size = 2**49 if state.has("api_huge") else 0 if state.has("api_empty") else size
+            size = 2**30 if state.has("api_large") and name.startswith("model-00000") else size
             sha256 = hashlib.sha256(b"lie").hexdigest() if state.has("api_lie_hash") else sha256
         entry = {"rfilename": name, "size": size,
                  "blobId": hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}
@@ -133,6 +142,14 @@ def listing():
     if state.has("api_climbs"):
         siblings.append({"rfilename": "../../evil.safetensors", "size": 4, "blobId": "0" * 40})
     return json.dumps({"id": "test/model", "sha": COMMIT, "siblings": siblings}).encode()
+
+
+def sign(name):
+    """A new address at the CDN."""
+    with state.lock:
+        serial = len(state.uses)
+        state.uses[serial] = 0
+    return f"http://localhost:{cdn_port}/signed-{serial}/{name}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -176,7 +193,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer_api(self, repo, revision):
         if state.has("api_status"):
-            self.answer(state.faults["api_status"], b"trouble", X_Error_Message="the list is not for you")
+            message = "the list is not for you"
+            if state.has("api_message"):
+                message = "x" * state.faults["api_message"] + "\u6a21" * 80
+            # http.server sends headers as Latin-1: these are the bytes of UTF-8.
+            self.answer(state.faults["api_status"], b"trouble",
+                        X_Error_Message=message.encode().decode("latin-1"))
+        elif state.has("api_elsewhere"):
+            self.answer(302, Location="http://other.example/list")
         elif repo == "test/gated" and not self.headers.get("Authorization"):
             self.answer(401, b"who are you")
         elif repo == "test/missing" or revision not in ("main", "v1.0", "refs%2Fpr%2F1", COMMIT):
@@ -193,19 +217,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer_resolve(self, name):
         data = contents(name)
         digest = hashlib.sha256(data).hexdigest()
+        if name.endswith(".index.json") and state.has("index_byte"):
+            data = data.replace(b"tensor.1", b"tensor.2")
         if state.has("loop"):
             self.answer(302, Location=self.path)
+        elif state.has("elsewhere"):
+            self.answer(302, Location=f"http://other.example/{name}")
         elif not is_shard(name):
             self.answer(200, data, X_Repo_Commit=COMMIT)
         elif state.has("no_redirect"):
             self.answer_part(name)
         else:
-            with state.lock:
-                serial = len(state.uses)
-                state.uses[serial] = 0
             lie = hashlib.sha256(b"lie").hexdigest()
             tag = f'"{lie if state.has("links_lie") else digest}"'
-            self.answer(302, Location=f"http://localhost:{cdn_port}/signed-{serial}/{name}",
+            self.answer(302, Location=sign(name), X_Linked_Size=len(data) + state.has("links_lie_size"),
                         X_Linked_Etag=tag if not state.has("wrong_bytes") else '"-"', X_Repo_Commit=COMMIT)
 
     def answer_part(self, name):
@@ -269,7 +294,12 @@ class Cdn(Handler):
         with state.lock:
             state.uses[int(serial)] = state.uses.get(int(serial), 0) + 1
             expired = state.has("expire") and state.uses[int(serial)] > state.faults["expire"]
-        if expired:
+            hops = state.has("hops") and state.uses[int(serial)] > 1
+        if state.has("cdn_elsewhere"):
+            self.answer(302, Location=f"http://other.example/{name}")
+        elif hops:
+            self.answer(302, Location=sign(name))
+        elif expired:
             self.answer(403, b"expired")
         else:
             self.answer_part(name)

@@ -24,12 +24,19 @@ static void write_ref(const char *cache, const char *name, const char *text)
                     strlen(text));
 }
 
+static void write_snapshot(const char *cache, const char *name)
+{
+    struct test_path folder = test_path_join(cache, "models--a--b/snapshots/" COMMIT);
+    test_file_write(test_path_join(folder.text, name).text, "{}", 2);
+}
+
 static void finds_by_revision(void **state)
 {
     char *cache = test_folder_make();
     struct gs_buffer path = {0};
     (void)state;
     make(cache, "models--a--b/snapshots/" COMMIT);
+    write_snapshot(cache, "config.json");
     write_ref(cache, "main", COMMIT);
     write_ref(cache, "v1", COMMIT "\n"); /* as an editor or echo leaves it */
     static const char *const names[] = {"a/b", "a/b@main", "a/b@v1", ("a/b@" COMMIT)};
@@ -58,6 +65,26 @@ static void says_what_fetches_it(void **state)
         write_ref(cache, "main", damaged[i]);
         assert_fails(gs_hub_find(cache, "a/b", &path, &error), GS_IO, "gossamer pull a/b", &error);
     }
+    gs_buffer_free(&path);
+    test_folder_remove(cache);
+}
+
+static void takes_no_part_for_a_model(void **state)
+{
+    char *cache = test_folder_make();
+    struct gs_buffer path = {0};
+    (void)state;
+    make(cache, "models--a--b/snapshots/" COMMIT);
+    write_ref(cache, "main", COMMIT);
+    static const char *const parts[] = {"tokenizer.json", "model.safetensors", ".gguf", "gguf", "m.gguf.new"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        write_snapshot(cache, parts[i]);
+        assert_fails(gs_hub_find(cache, "a/b@" COMMIT, &path, &error), GS_IO, "not completely", &error);
+        assert_fails(gs_hub_find(cache, "a/b", &path, &error), GS_IO, "not completely", &error);
+    }
+    write_snapshot(cache, "m.gguf"); /* another tool's way to have a model */
+    assert_ok(gs_hub_find(cache, "a/b@" COMMIT, &path, &error), &error);
+    assert_ok(gs_hub_find(cache, "a/b", &path, &error), &error);
     gs_buffer_free(&path);
     test_folder_remove(cache);
 }
@@ -91,6 +118,7 @@ static void writes_what_it_finds(void **state)
     assert_ok(gs_hub_store_create(&store, &error), &error);
     assert_ok(gs_hub_store_create(&store, &error), &error);
     test_file_write(test_path_join(store.blobs.data, "1234").text, "{}", 2);
+    make(cache, "models--a--b/snapshots/" COMMIT);
     test_file_write(test_path_join(store.snapshot.data, "config.json").text, "old", 3);
     for (int i = 0; i < 2; i++)
         assert_ok(gs_hub_store_link(&store, "config.json", "1234", &error), &error);
@@ -143,11 +171,9 @@ static void refuses_a_file_in_the_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_by_revision),
-        cmocka_unit_test(says_what_fetches_it),
-        cmocka_unit_test(paths_win),
-        cmocka_unit_test(writes_what_it_finds),
-        cmocka_unit_test(locks_out_a_second_writer),
+        cmocka_unit_test(finds_by_revision),         cmocka_unit_test(says_what_fetches_it),
+        cmocka_unit_test(takes_no_part_for_a_model), cmocka_unit_test(paths_win),
+        cmocka_unit_test(writes_what_it_finds),      cmocka_unit_test(locks_out_a_second_writer),
         cmocka_unit_test(refuses_a_file_in_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Fetching against a hub that lies, stalls, cuts off and redirects: what arrives is right, or nothing does.
  */
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "hub/pull.h"
 #include "tests/hub/stand_in.h"
 
@@ -22,6 +23,8 @@ struct scene {
     unsigned n_event[GS_PULL_WAITING + 1];
     uint64_t cancel_at; /* bytes; 0: never */
     uint64_t done;
+    uint64_t checked; /* bytes of the file whose hash is computed */
+    unsigned n_whole; /* hashes that were told to their end */
     char waited[4096];
 };
 
@@ -38,11 +41,20 @@ static void take_progress(void *user, uint64_t done, uint64_t total)
     scene->done = done;
 }
 
+static void take_checking(void *user, uint64_t done, uint64_t size)
+{
+    struct scene *scene = user;
+    assert_true(scene->checked < done && done <= size);
+    scene->checked = done;
+    scene->n_whole += done == size;
+}
+
 static void take_event(void *user, enum gs_pull_event event, const char *file, const char *detail)
 {
     struct scene *scene = user;
     (void)file;
     scene->n_event[event]++;
+    scene->checked = 0;
     if (detail && strlen(scene->waited) + strlen(detail) + 2 < sizeof scene->waited)
         strcat(strcat(scene->waited, detail), "\n");
 }
@@ -64,6 +76,7 @@ static int set_up(void **state)
                                               .max_failures = 4,
                                               .cancelled = is_cancelled,
                                               .progress = take_progress,
+                                              .checking = take_checking,
                                               .event = take_event,
                                               .user = scene};
     assert_ok(gs_hub_name_parse("test/model", &scene->name, &error), &error);
@@ -85,6 +98,7 @@ static gs_status pull(struct scene *scene)
     struct gs_pull_plan plan;
     memset(scene->n_event, 0, sizeof scene->n_event);
     scene->done = 0;
+    scene->n_whole = 0;
     gs_status status = gs_pull_plan_make(&scene->options, &scene->name, &plan, &error);
     if (status == GS_OK)
         status = gs_pull_run(&plan, &error);
@@ -173,6 +187,7 @@ static void fetches_what_is_needed(void **state)
     assert_ok(pull(scene), &error);
     expect_complete(scene);
     assert_int_equal(scene->n_event[GS_PULL_DONE], 7);
+    assert_int_equal(scene->n_whole, 7);
     assert_int_equal(count_requests("cdn GET"), 13 + 7); /* pieces of both shards */
     assert_false(was_asked("README"));
     assert_false(was_asked("metal"));
@@ -232,7 +247,7 @@ static void names_revisions(void **state)
     assert_ok(pull(scene), &error);
     assert_int_not_equal(stat(in_repo(scene, "refs/" STAND_IN_COMMIT).text, &info), 0);
     assert_ok(gs_hub_name_set_revision(&scene->name, "nowhere", &error), &error);
-    assert_fails(pull(scene), GS_IO, "no such repository, revision or file", &error);
+    assert_fails(pull(scene), GS_INVALID_ARGUMENT, "no such repository, revision or file", &error);
 }
 
 static void asks_for_a_token(void **state)
@@ -240,13 +255,37 @@ static void asks_for_a_token(void **state)
     struct scene *scene = *state;
     assert_ok(gs_hub_name_parse("test/gated", &scene->name, &error), &error);
     scene->options.token = NULL;
-    assert_fails(pull(scene), GS_IO, "wants a token (HF_TOKEN)", &error);
+    assert_fails(pull(scene), GS_INVALID_ARGUMENT, "wants a token (HF_TOKEN)", &error);
     assert_int_equal(count_requests(""), 1); /* no use in asking again */
     stand_in_tell(&hub, "fault api_status 403");
     scene->options.token = STAND_IN_TOKEN;
-    assert_fails(pull(scene), GS_IO, "the list is not for you", &error);
+    assert_fails(pull(scene), GS_INVALID_ARGUMENT, "the list is not for you", &error);
     scene->options.token = "two words";
     assert_fails(pull(scene), GS_INVALID_ARGUMENT, "at position 3", &error);
+}
+
+static void cuts_messages_between_characters(void **state)
+{
+    struct scene *scene = *state;
+    stand_in_tell(&hub, "fault api_status 403");
+    for (int letters = 1; letters <= 3; letters++) {
+        char text[80];
+        snprintf(text, sizeof text, "fault api_message %d", letters);
+        stand_in_tell(&hub, text);
+        assert_fails(pull(scene), GS_INVALID_ARGUMENT, "HTTP 403: x", &error);
+        assert_true(gs_utf8_valid(error.message, strlen(error.message)));
+        assert_null(strstr(error.message, "\\x")); /* no rest of a character that was cut */
+        assert_non_null(strstr(error.message, " from http://127.0.0.1"));
+    }
+}
+
+/* The token would be the proxy's to read. */
+static void passes_no_proxy(void **state)
+{
+    struct scene *scene = *state;
+    stand_in_break_proxies();
+    assert_ok(pull(scene), &error);
+    expect_complete(scene);
 }
 
 static void refuses_insecure_endpoints(void **state)
@@ -262,6 +301,29 @@ static void refuses_insecure_endpoints(void **state)
 }
 
 /* ---------------------------------------------------------------- interruptions */
+
+static void names_nothing_half_there(void **state)
+{
+    static const char by_commit[] = "test/model@" STAND_IN_COMMIT;
+    struct scene *scene = *state;
+    struct gs_buffer path = {0};
+    scene->options.max_failures = 1;
+    stand_in_tell(&hub, "fault budget 60000"); /* the small files are there, a shard is not */
+    assert_fails(pull(scene), GS_IO, "HTTP 503", &error);
+    assert_fails(gs_hub_find(scene->cache.text, by_commit, &path, &error), GS_IO, "not completely", &error);
+    stand_in_tell(&hub, "clear");
+    struct test_path in_the_way = in_repo(scene, "snapshots/" STAND_IN_COMMIT "/tokenizer.json/x");
+    assert_ok(gs_make_folders(in_the_way.text, &error), &error); /* not even between two links */
+    assert_fails(pull(scene), GS_IO, "cannot replace", &error);
+    assert_fails(gs_hub_find(scene->cache.text, by_commit, &path, &error), GS_IO, "not completely", &error);
+    assert_int_equal(rmdir(in_the_way.text), 0);
+    assert_int_equal(rmdir(in_repo(scene, "snapshots/" STAND_IN_COMMIT "/tokenizer.json").text), 0);
+    assert_ok(pull(scene), &error);
+    expect_complete(scene);
+    assert_ok(gs_hub_find(scene->cache.text, by_commit, &path, &error), &error);
+    assert_string_equal(path.data, in_repo(scene, "snapshots/" STAND_IN_COMMIT).text);
+    gs_buffer_free(&path);
+}
 
 static void resumes_where_it_stopped(void **state)
 {
@@ -384,6 +446,23 @@ static void renews_expired_addresses(void **state)
     assert_true(was_asked("/signed-3/"));
 }
 
+/* Only renewals and redirects without a byte in between are too many. */
+static void keeps_on_while_bytes_come(void **state)
+{
+    struct scene *scene = *state;
+    scene->options.n_connections = 1;
+    stand_in_tell(&hub, "fault expire 1"); /* one renewal for each piece but the first */
+    assert_ok(pull(scene), &error);
+    expect_complete(scene);
+    scene->cache = test_path_join(scene->folder, "hops");
+    scene->options.piece_bytes = 256; /* more pieces than redirects are allowed in a row */
+    stand_in_tell(&hub, "clear");
+    stand_in_tell(&hub, "fault hops");
+    assert_ok(pull(scene), &error);
+    expect_complete(scene);
+    assert_true(count_requests("cdn GET") > 2 * (SHARD_SIZE / 256));
+}
+
 static void does_without_ranges(void **state)
 {
     struct scene *scene = *state;
@@ -424,6 +503,11 @@ static void believes_no_lies(void **state)
         {"empty", "the server has 0 bytes of it", GS_MALFORMED},
         {"api_lie_hash", "the server's hash of it is", GS_MALFORMED},
         {"links_lie", "the server's hash of it is", GS_MALFORMED},
+        {"links_lie_size", "the server has 100004 bytes of it, the hub's list says 100003", GS_MALFORMED},
+        {"index_byte", "model.safetensors.index.json: got ", GS_MALFORMED},
+        {"api_elsewhere", "test/model: the hub redirects to what is not https", GS_MALFORMED},
+        {"elsewhere", "index.json: the hub redirects to what is not https", GS_MALFORMED},
+        {"cdn_elsewhere", SHARD ": the hub redirects to what is not https", GS_MALFORMED},
         {"wrong_bytes", "it was thrown away", GS_MALFORMED},
         {"api_empty", "has a size of 0 bytes", GS_MALFORMED},
         {"api_huge", "1048576.00 GiB are to be fetched, ", GS_IO},
@@ -456,6 +540,25 @@ static struct test_path shard_blob(const struct scene *scene, const char *suffix
     target[size] = '\0';
     snprintf(name, sizeof name, "blobs/%.64s%.60s", target + strlen("../../blobs/"), suffix);
     return in_repo(scene, name);
+}
+
+static void writes_through_no_link(void **state)
+{
+    struct scene *scene = *state;
+    static const char precious[] = "precious";
+    struct test_path other = test_path_join(scene->folder, "other");
+    assert_ok(pull(scene), &error);
+    struct test_path blob = shard_blob(scene, ""), partial = shard_blob(scene, ".gossamer.incomplete");
+    assert_int_equal(unlink(blob.text), 0);
+    test_file_write(other.text, precious, strlen(precious));
+    assert_int_equal(symlink(other.text, partial.text), 0);
+    assert_fails(pull(scene), GS_IO, "cannot create", &error);
+    char *text = test_file_read(other.text, NULL);
+    assert_string_equal(text, precious);
+    free(text);
+    assert_int_equal(unlink(partial.text), 0);
+    assert_ok(pull(scene), &error);
+    expect_complete(scene);
 }
 
 static void throws_damaged_leftovers_away(void **state)
@@ -517,7 +620,10 @@ int main(void)
         PULL_TEST(follows_a_moved_repository),
         PULL_TEST(names_revisions),
         PULL_TEST(asks_for_a_token),
+        PULL_TEST(cuts_messages_between_characters),
+        PULL_TEST(passes_no_proxy),
         PULL_TEST(refuses_insecure_endpoints),
+        PULL_TEST(names_nothing_half_there),
         PULL_TEST(resumes_where_it_stopped),
         PULL_TEST(resumes_pieces),
         PULL_TEST(stops_on_request),
@@ -526,9 +632,11 @@ int main(void)
         PULL_TEST(tries_again_after_trouble),
         PULL_TEST(gives_up_in_the_end),
         PULL_TEST(renews_expired_addresses),
+        PULL_TEST(keeps_on_while_bytes_come),
         PULL_TEST(does_without_ranges),
         PULL_TEST(works_without_redirects),
         PULL_TEST(believes_no_lies),
+        PULL_TEST(writes_through_no_link),
         PULL_TEST(throws_damaged_leftovers_away),
         PULL_TEST(mends_what_is_there),
         PULL_TEST(one_process_at_a_time),

@@ -25,7 +25,7 @@ struct loaded loaded_open(const struct tiny_model *model, size_t n_threads)
 
 struct loaded loaded_open_isa(const struct tiny_model *model, const char *isa)
 {
-    struct gs_device_options options = {.n_threads = 2, .isa = isa};
+    struct gs_device_options options = {.n_threads = 1, .isa = isa};
     return open_with(model, &options);
 }
 
