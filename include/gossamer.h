@@ -66,7 +66,7 @@ void gs_vocab_close(struct gs_vocab *vocab);
 /* One past the highest id that has a token. Models may have more logits than this. */
 size_t gs_vocab_size(const struct gs_vocab *vocab);
 
-/* The id of a special token by its exact text, e.g. "<|end|>"; -1 if there is none. */
+/* The id of a special token by its exact text, e.g. "<|end|>"; -1 if there is none, or it is not special. */
 int32_t gs_vocab_special(const struct gs_vocab *vocab, const char *text);
 bool gs_vocab_is_special(const struct gs_vocab *vocab, int32_t id);
 
@@ -159,7 +159,10 @@ gs_status gs_engine_plan(const struct gs_engine *engine, int64_t n_ctx, struct g
 
 struct gs_session;
 
-/* n_ctx: tokens the session can hold; 0: the largest that fits in memory, at most max_ctx. */
+/*
+ * n_ctx: tokens the session can hold; 0: the largest that fits in memory, at most max_ctx. GS_OUT_OF_MEMORY,
+ * with the largest that fits, if that is less.
+ */
 gs_status gs_session_open(struct gs_engine *engine, int64_t n_ctx, struct gs_session **out,
                           struct gs_error *error);
 void gs_session_close(struct gs_session *session);

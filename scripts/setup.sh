@@ -36,7 +36,7 @@ apt_install() {
 
 if command -v apt-get >/dev/null; then
     apt_install build-essential pkg-config python3 python3-venv git libjansson-dev libcmocka-dev \
-        libcurl4-openssl-dev libssl-dev \
+        libcurl4-openssl-dev libssl-dev libedit-dev \
         clang clang-format cppcheck
     # libFuzzer's runtime is part of clang's compiler-rt, a package of its own in newer releases.
     version=$(clang --version | sed -n 's/.*version \([0-9]*\).*/\1/p' | head -n 1)
@@ -45,13 +45,13 @@ if command -v apt-get >/dev/null; then
     fi
 elif command -v dnf >/dev/null; then
     as_root dnf install -y gcc make pkgconf-pkg-config python3 git jansson-devel libcmocka-devel \
-        libcurl-devel openssl-devel \
+        libcurl-devel openssl-devel libedit-devel \
         clang clang-tools-extra compiler-rt cppcheck
 elif command -v brew >/dev/null; then
-    brew install pkg-config python3 jansson cmocka curl openssl clang-format cppcheck
+    brew install pkg-config python3 jansson cmocka curl openssl libedit clang-format cppcheck
 else
     echo "setup.sh: no apt-get, dnf or brew here. Install: a C11 compiler, GNU make, pkg-config, jansson," \
-         "cmocka, for gossamer pull libcurl and libcrypto; for lint and fuzzing clang, clang-format, cppcheck" >&2
+         "cmocka, for gossamer pull libcurl and libcrypto, for gossamer chat libedit; for lint and fuzzing clang, clang-format, cppcheck" >&2
     exit 1
 fi
 

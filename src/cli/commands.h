@@ -5,10 +5,12 @@
 #include "cli/options.h"
 
 extern const struct gs_command gs_command_run;      /* run.c */
+extern const struct gs_command gs_command_chat;     /* chat.c */
 extern const struct gs_command gs_command_inspect;  /* inspect.c */
 extern const struct gs_command gs_command_tokenize; /* tokenize.c */
 extern const struct gs_command gs_command_harmony;  /* harmony.c */
 extern const struct gs_command gs_command_pull;     /* pull.c */
 extern const struct gs_command gs_command_verify;   /* verify.c */
+extern const struct gs_command gs_command_bench;    /* bench.c */
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/hub.h"
+#include "cli/json_text.h"
 #include "cli/output.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
@@ -213,9 +214,9 @@ static json_t *tensor_object(const struct gs_tensor *tensor)
     json_t *shape = json_array();
     for (size_t i = 0; i < tensor->rank; i++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:s}", "name", tensor->name, "dtype", gs_dtype_name(tensor->dtype),
-                     "shape", shape, "bytes", (json_int_t)tensor->bytes, "file",
-                     gs_quote(file_name(tensor)).text);
+    return json_pack("{s:o, s:s, s:o, s:I, s:o}", "name", gs_json_string(tensor->name), "dtype",
+                     gs_dtype_name(tensor->dtype), "shape", shape, "bytes", (json_int_t)tensor->bytes, "file",
+                     gs_json_string(file_name(tensor)));
 }
 
 static json_t *plan_object(const struct gs_memory_plan *plan)
@@ -234,7 +235,7 @@ static gs_status print_json(const struct gs_engine *engine, const struct gs_tens
         json_array_append_new(tensors, tensor_object(list[i]));
     json_t *parameters = json_pack("{s:I, s:I}", "total", (json_int_t)engine->weights->n_param, "active",
                                    (json_int_t)engine->weights->n_param_active);
-    json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "folder", gs_quote(place(engine)).text,
+    json_t *root = json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "folder", gs_json_string(place(engine)),
                              "layout", layout_name(engine, true), "backend", gs_engine_backend(engine),
                              "config", config_object(&engine->weights->config), "parameters", parameters,
                              "tensors", tensors, "plan", plan_object(plan));

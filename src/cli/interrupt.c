@@ -30,17 +30,29 @@ static void handle_interrupt(int number)
         gs_session_cancel(session);
 }
 
+/* The second interrupt meets the default action. */
+static void install(int flags)
+{
+    struct sigaction action = {.sa_handler = handle_interrupt}, before;
+    action.sa_flags = (int)SA_RESETHAND | flags;
+    sigaction(SIGINT, NULL, &before);
+    if (before.sa_handler != SIG_IGN) /* a background job of a shell stays deaf */
+        sigaction(SIGINT, &action, NULL);
+}
+
 void gs_interrupt_install(void)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignore, NULL);
     atomic_store(&on_terminal, gs_is_terminal(STDERR_FILENO));
-    struct sigaction action = {.sa_handler = handle_interrupt};
-    action.sa_flags = (int)SA_RESETHAND | SA_RESTART; /* the second one meets the default action */
-    struct sigaction before;
-    sigaction(SIGINT, NULL, &before);
-    if (before.sa_handler != SIG_IGN) /* a background job of a shell stays deaf */
-        sigaction(SIGINT, &action, NULL);
+    install(SA_RESTART);
+}
+
+void gs_interrupt_rearm(void)
+{
+    gs_interrupt_note(NULL);
+    install(0);
+    atomic_store(&interrupted, false);
 }
 
 void gs_interrupt_note(struct gs_session *session)

@@ -19,4 +19,10 @@ void gs_interrupt_forget(void);
 
 bool gs_interrupted(void);
 
+/*
+ * For a command that goes on after an interrupt: forgets one that was noted and waits for the next, which is
+ * then the first again. It also ends a read that waits for a person.
+ */
+void gs_interrupt_rearm(void);
+
 #endif

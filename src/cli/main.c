@@ -8,8 +8,8 @@
 #include <string.h>
 
 static const struct gs_command *const commands[] = {
-    &gs_command_run,      &gs_command_verify,  &gs_command_inspect,
-    &gs_command_tokenize, &gs_command_harmony, &gs_command_pull,
+    &gs_command_run,     &gs_command_chat,     &gs_command_verify,  &gs_command_bench,
+    &gs_command_inspect, &gs_command_tokenize, &gs_command_harmony, &gs_command_pull,
 };
 static const size_t n_commands = sizeof commands / sizeof *commands;
 
@@ -30,8 +30,8 @@ static void print_help(FILE *file)
         fprintf(file, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
     fputs("\n  gossamer COMMAND --help   its options\n"
           "  gossamer --version        the version, and the backends that work here\n\n"
-          "MODEL is a folder as downloaded (Hugging Face layout, or its original/ folder), or the name of a\n"
-          "model that gossamer pull has fetched: openai/gpt-oss-20b.\n",
+          "MODEL is a folder as downloaded (Hugging Face layout, or its original/ folder), a .gguf or\n"
+          ".safetensors file, or the name of a model that gossamer pull has fetched: openai/gpt-oss-20b.\n",
           file);
 }
 
@@ -81,11 +81,14 @@ int main(int argc, char **argv)
         const struct gs_command *about = argc > 2 ? find_command(argv[2]) : NULL;
         if (argc > 2 && !about)
             return fail_unknown(argv[2]);
-        if (about)
-            gs_options_help(about, stdout);
-        else
+        if (!about) {
             print_help(stdout);
-        return close_stdio();
+            return close_stdio();
+        }
+        char option[] = "--help"; /* the command's own help: it may say more than its options */
+        char *arguments[] = {argv[2], option, NULL};
+        int code = about->run(about, 2, arguments);
+        return code == GS_EXIT_OK ? close_stdio() : code;
     }
     if (strcmp(name, "--version") == 0) {
         print_version();

@@ -1,6 +1,5 @@
 #include "cli/plan.h"
 
-#include "base/status.h"
 #include "cli/report.h"
 
 #include <stdio.h>
@@ -15,17 +14,6 @@ gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_
     if (status == GS_OK && plan->largest_n_ctx < most)
         status = gs_engine_plan(engine, plan->largest_n_ctx > 0 ? plan->largest_n_ctx : 1, plan, error);
     return status;
-}
-
-gs_status gs_plan_check(const struct gs_memory_plan *plan, struct gs_error *error)
-{
-    if (plan->available_bytes == 0 || plan->n_ctx <= plan->largest_n_ctx)
-        return GS_OK;
-    return gs_fail(error, GS_INVALID_ARGUMENT,
-                   "a context of %lld tokens needs %s for its cache, but %s are free: the largest that fits "
-                   "is --ctx %lld",
-                   (long long)plan->n_ctx, gs_size_text(plan->kv_bytes).text,
-                   gs_size_text(plan->available_bytes).text, (long long)plan->largest_n_ctx);
 }
 
 struct gs_plan_text gs_plan_text(const struct gs_memory_plan *plan, const char *indent)

@@ -2,14 +2,11 @@
 #ifndef GS_CLI_PLAN_H
 #define GS_CLI_PLAN_H
 
-#include "gossamer.h"
+#include "engine/engine.h" /* gs_plan_check */
 
 /* The plan of a context: of n_ctx tokens, or (0) of the largest that fits. Fits or not. */
 gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_memory_plan *plan,
                        struct gs_error *error);
-
-/* GS_INVALID_ARGUMENT, with the numbers and the largest context that fits, for a plan that does not. */
-gs_status gs_plan_check(const struct gs_memory_plan *plan, struct gs_error *error);
 
 /* Its lines, each beginning with `indent`, without a newline at the end. */
 struct gs_plan_text {

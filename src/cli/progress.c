@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "cli/report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -12,6 +13,15 @@
 #define REDRAW        0.05
 #define RATE_EVERY    0.5
 #define RATE_MEMORY   4.0 /* seconds over which the rate is smoothed */
+#define MAX_BAR       40  /* columns */
+#define MARGIN        3   /* columns to the right of the text, so that it may grow without moving the bar */
+
+/* One line of the terminal, made as a whole so that it cannot be wider than the window. */
+struct line {
+    char text[1024];
+    size_t size;
+    int room; /* columns that are left */
+};
 
 static int terminal_columns(void)
 {
@@ -50,28 +60,85 @@ static void append_rate(const struct gs_progress *progress, uint64_t left, char 
         snprintf(text + used, size - used, ", %d h %d min left", (int)seconds / 3600, (int)seconds / 60 % 60);
 }
 
+static bool is_continuation(char byte)
+{
+    return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+static int count_columns(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += !is_continuation(*text);
+    return n;
+}
+
+/* The first `most` characters of the text, as far as they fit. */
+static void append(struct line *line, const char *text, int most)
+{
+    while (*text && most > 0 && line->room > 0) {
+        size_t length = 1;
+        while (is_continuation(text[length]))
+            length++;
+        if (length > sizeof line->text - line->size)
+            return;
+        memcpy(line->text + line->size, text, length);
+        line->size += length;
+        line->room--;
+        most--;
+        text += length;
+    }
+}
+
+static void append_label(struct line *line, const struct gs_progress *progress, int room)
+{
+    const char *mark = progress->utf8 ? "…" : "...";
+    if (count_columns(progress->label) <= room) {
+        append(line, progress->label, room);
+    } else if (room > 6) {
+        append(line, progress->label, room - count_columns(mark));
+        append(line, mark, room);
+    }
+}
+
+/* Where the window is narrow, the bar goes first, then the rate, then the label. */
+static void make_line(const struct gs_progress *progress, const char *amount, const char *rate, double share,
+                      struct line *line)
+{
+    char end[400];
+    int percent = (int)lround(share * 100.0);
+    snprintf(end, sizeof end, " %3d%%  %s%s", percent, amount, rate);
+    int label = count_columns(progress->label) + 1;
+    if (label + count_columns(end) > line->room)
+        snprintf(end, sizeof end, " %3d%%  %s", percent, amount);
+    int left = line->room - count_columns(end);
+    append_label(line, progress, left - 1);
+    append(line, " ", 1);
+
+    int width = left - label - MARGIN;
+    width = width > MAX_BAR ? MAX_BAR : width;
+    int filled = (int)(share * width);
+    for (int i = 0; i < width; i++)
+        append(line, i < filled ? (progress->utf8 ? "━" : "#") : (progress->utf8 ? "┄" : "."), 1);
+    append(line, end, line->room);
+}
+
 static void draw(struct gs_progress *progress, uint64_t done, uint64_t total, double seconds)
 {
-    char amount[160];
+    char amount[160], rate[160] = "";
+    double share = total > 0 ? (double)done / (double)total : 1.0;
+    struct line line = {.room = terminal_columns() - 1}; /* in the last column some terminals wrap */
     if (progress->in_bytes)
         snprintf(amount, sizeof amount, "%s of %s", gs_size_text(done).text, gs_size_text(total).text);
     else
         snprintf(amount, sizeof amount, "%llu of %llu tokens", (unsigned long long)done,
                  (unsigned long long)total);
     if (!progress->in_bytes && done > 0 && seconds > 0.0)
-        snprintf(amount + strlen(amount), sizeof amount - strlen(amount), ", %.0f tok/s",
-                 (double)done / seconds);
-
+        snprintf(rate, sizeof rate, ", %.0f tok/s", (double)done / seconds);
     if (progress->rated)
-        append_rate(progress, total - done, amount, sizeof amount);
-
-    double share = total > 0 ? (double)done / (double)total : 1.0;
-    int room = terminal_columns() - (int)strlen(progress->label) - (int)strlen(amount) - 12;
-    int width = room > 40 ? 40 : room < 0 ? 0 : room, filled = (int)(share * width);
-    fprintf(stderr, "\r\033[K%s ", progress->label);
-    for (int i = 0; i < width; i++)
-        fputs(i < filled ? (progress->utf8 ? "━" : "#") : (progress->utf8 ? "┄" : "."), stderr);
-    fprintf(stderr, " %3.0f%%  %s", share * 100.0, amount);
+        append_rate(progress, total - done, rate, sizeof rate);
+    make_line(progress, amount, rate, share, &line);
+    fprintf(stderr, "\r\033[K%.*s", (int)line.size, line.text);
     fflush(stderr);
 }
 

@@ -47,7 +47,7 @@ static const struct gs_option options[] = {
      .name = "kill",
      .value = "NAME",
      .offset = offsetof(struct settings, kill),
-     .help = "with one thing done wrongly; --controls lists them"},
+     .help = "with one thing done wrongly: a name of the list below"},
     {.kind = GS_OPTION_FLAG,
      .name = "controls",
      .offset = offsetof(struct settings, controls),
@@ -238,6 +238,14 @@ static gs_status prove(const struct settings *s, struct gs_output *out, bool *fa
     return status;
 }
 
+static void print_help(const struct gs_command *command)
+{
+    gs_options_help(command, stdout);
+    printf("\nThe controls (--kill NAME):\n");
+    for (int c = GS_CONTROL_NONE + 1; c < GS_CONTROL_COUNT; c++)
+        printf("  %-28s%s\n", gs_control_name((enum gs_control)c), gs_control_summary((enum gs_control)c));
+}
+
 static int verify_main(const struct gs_command *command, int argc, char **argv)
 {
     struct settings settings = {0};
@@ -248,7 +256,7 @@ static int verify_main(const struct gs_command *command, int argc, char **argv)
     bool failed = false;
     gs_status status = gs_options_parse(command, argc, argv, &settings, &operands, &error);
     if (status == GS_OK && operands.help) {
-        gs_options_help(command, stdout);
+        print_help(command);
         return GS_EXIT_OK;
     }
     if (status == GS_OK && operands.count == 0 && !settings.thresholds)

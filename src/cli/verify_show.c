@@ -1,6 +1,7 @@
 #include "cli/verify_show.h"
 
 #include "base/status.h"
+#include "cli/json_text.h"
 #include "engine/compare.h"
 
 #include <jansson.h>
@@ -142,8 +143,8 @@ void gs_show_checks(const struct gs_verify_report *report, const struct gs_verif
 
 /* ---------------------------------------------------------------- controls, for people */
 
-/* The decoded tokens as one quoted line of text, or as ids. */
-static struct gs_quoted format_decoded(const struct gs_control_result *result, const struct gs_vocab *vocab)
+/* The decoded tokens as text, or as ids; the caller frees it. */
+static struct gs_buffer decoded_text(const struct gs_control_result *result, const struct gs_vocab *vocab)
 {
     struct gs_buffer text = {0};
     for (int i = 0; i < GS_CONTROL_DECODED; i++) {
@@ -154,9 +155,7 @@ static struct gs_quoted format_decoded(const struct gs_control_result *result, c
         else
             gs_buffer_print(&text, NULL, vocab ? "<%d>" : i > 0 ? " %d" : "%d", (int)result->decoded[i]);
     }
-    struct gs_quoted quoted = gs_quote_bytes(text.data ? text.data : "", text.size);
-    gs_buffer_free(&text);
-    return quoted;
+    return text;
 }
 
 static struct figure format_from(int64_t position, int64_t n_tokens)
@@ -171,11 +170,33 @@ static void print_control(const struct gs_control_result *r, const struct gs_ver
                           struct gs_output *out)
 {
     const char *must = r->must_fail ? "fail" : r->has_effect ? "differ" : "nothing";
+    bool idle = r->control != GS_CONTROL_NONE && gs_control_exercise(r) != GS_EXERCISED;
+    struct gs_buffer decoded = decoded_text(r, subject->vocab);
     gs_output_print(out, "%-26s  %-7s  %6s  %6s  %6zu  %12.9f  %12.9f  %8.1e  %6.1f%%  %-4s  %s\n",
                     gs_control_name(r->control), must, format_from(r->first_expected, r->n_tokens).text,
                     format_from(r->first_found, r->n_tokens).text, r->n_failed, r->attention_cosine,
-                    r->logit_cosine, r->mean_kl, 100.0 * r->argmax_agreement, r->behaves ? "ok" : "BAD",
-                    format_decoded(r, subject->vocab).text);
+                    r->logit_cosine, r->mean_kl, 100.0 * r->argmax_agreement,
+                    !r->behaves ? "BAD"
+                    : idle      ? "-"
+                                : "ok",
+                    gs_quote_bytes(decoded.data ? decoded.data : "", decoded.size).text);
+    gs_buffer_free(&decoded);
+}
+
+/* What had no chance to misbehave is not among those that behave. */
+static void print_tally(const struct gs_controls_report *report, struct gs_output *out)
+{
+    if (report->n_misbehaved > 0)
+        gs_output_print(out, "%zu of %d controls MISBEHAVE", report->n_misbehaved, GS_CONTROL_COUNT - 1);
+    else if (report->n_behaved == GS_CONTROL_COUNT - 1)
+        gs_output_print(out, "all %zu controls behave", report->n_behaved);
+    else
+        gs_output_print(out, "%zu of %d controls behave", report->n_behaved, GS_CONTROL_COUNT - 1);
+    if (report->n_too_short > 0)
+        gs_output_print(out, ", %zu not exercised", report->n_too_short);
+    if (report->n_idle > 0)
+        gs_output_print(out, ", %zu with nothing to act on", report->n_idle);
+    gs_output_print(out, " (%.2f s)\n", report->seconds);
 }
 
 void gs_show_controls(const struct gs_controls_report *report, const struct gs_verify_subject *subject,
@@ -198,17 +219,20 @@ void gs_show_controls(const struct gs_controls_report *report, const struct gs_v
     gs_output_print(out, "\n");
     for (int c = 0; c < GS_CONTROL_COUNT; c++) {
         const struct gs_control_result *r = &report->results[c];
+        enum gs_exercise exercise = c == GS_CONTROL_NONE ? GS_EXERCISED : gs_control_exercise(r);
         if (!r->behaves)
             gs_output_print(out, "%s misbehaves: %s\n", gs_control_name(r->control), r->problem);
+        else if (exercise == GS_EXERCISE_TOO_SHORT)
+            gs_output_print(out, "%s is not exercised: it needs %lld tokens, and %lld were run\n",
+                            gs_control_name(r->control), (long long)r->n_needed, (long long)r->n_tokens);
+        else if (exercise == GS_EXERCISE_IDLE)
+            gs_output_print(out, "%s finds nothing to act on here, and changes nothing\n",
+                            gs_control_name(r->control));
         else if (c == GS_CONTROL_SWIGLU_CLAMP)
             gs_output_print(out, "%s: %llu values are past the limit\n", gs_control_name(r->control),
                             (unsigned long long)r->n_past_limit);
     }
-    if (report->n_misbehaved > 0)
-        gs_output_print(out, "%zu of %d controls MISBEHAVE (%.2f s)\n", report->n_misbehaved,
-                        GS_CONTROL_COUNT - 1, report->seconds);
-    else
-        gs_output_print(out, "all %d controls behave (%.2f s)\n", GS_CONTROL_COUNT - 1, report->seconds);
+    print_tally(report, out);
 }
 
 /* ---------------------------------------------------------------- for machines */
@@ -248,7 +272,7 @@ static gs_status print_json(json_t *root, struct gs_output *out, struct gs_error
 
 static json_t *text_or_null(const char *text)
 {
-    return text ? json_string(gs_quote(text).text) : json_null();
+    return text ? gs_json_string(text) : json_null();
 }
 
 gs_status gs_show_checks_json(const struct gs_verify_report *report, const struct gs_verify_subject *subject,
@@ -272,11 +296,17 @@ gs_status gs_show_checks_json(const struct gs_verify_report *report, const struc
 
 static json_t *control_object(const struct gs_control_result *r, const struct gs_vocab *vocab)
 {
-    json_t *decoded = json_array();
+    json_t *decoded = json_array(), *text = json_null();
+    struct gs_buffer bytes = {0};
+    if (vocab) {
+        bytes = decoded_text(r, vocab);
+        text = gs_json_bytes(bytes.data ? bytes.data : "", bytes.size);
+        gs_buffer_free(&bytes);
+    }
     for (int i = 0; i < GS_CONTROL_DECODED; i++)
         json_array_append_new(decoded, json_integer(r->decoded[i]));
     return json_pack("{s:s, s:s, s:I, s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, "
-                     "s:o, s:b, s:s}",
+                     "s:o, s:b, s:b, s:I, s:s}",
                      "control", gs_control_name(r->control), "what", gs_control_summary(r->control),
                      "n_tokens", (json_int_t)r->n_tokens, "must_differ", (int)r->has_effect, "must_fail",
                      (int)r->must_fail, "first_expected", (json_int_t)r->first_expected, "first_found",
@@ -286,9 +316,9 @@ static json_t *control_object(const struct gs_control_result *r, const struct gs
                      "logits_worst_cosine", number(r->logit_cosine), "logits_mean_cosine",
                      number(r->logit_mean), "mean_kl", number(r->mean_kl), "argmax_agreement",
                      number(r->argmax_agreement), "n_past_limit", (json_int_t)r->n_past_limit, "decoded",
-                     decoded, "decoded_text",
-                     vocab ? json_string(format_decoded(r, vocab).text) : json_null(), "behaves",
-                     (int)r->behaves, "problem", r->problem);
+                     decoded, "decoded_text", text, "behaves", (int)r->behaves, "exercised",
+                     r->control == GS_CONTROL_NONE || gs_control_exercise(r) == GS_EXERCISED, "n_needed",
+                     (json_int_t)r->n_needed, "problem", r->problem);
 }
 
 gs_status gs_show_controls_json(const struct gs_controls_report *report,
@@ -298,14 +328,15 @@ gs_status gs_show_controls_json(const struct gs_controls_report *report,
     json_t *controls = json_array();
     for (int c = 0; c < GS_CONTROL_COUNT; c++)
         json_array_append_new(controls, control_object(&report->results[c], subject->vocab));
-    return print_json(json_pack("{s:o, s:s, s:s, s:o, s:I, s:I, s:I, s:f, s:b, s:I, s:o}", "model",
-                                text_or_null(subject->model), "backend", report->backend, "reference",
-                                report->reference, "golden", text_or_null(subject->golden), "n_tokens",
-                                (json_int_t)report->n_tokens, "window", (json_int_t)report->window, "ring",
-                                (json_int_t)report->ring, "seconds", report->seconds, "pass",
-                                report->n_misbehaved == 0, "n_misbehaved", (json_int_t)report->n_misbehaved,
-                                "controls", controls),
-                      out, error);
+    return print_json(
+        json_pack("{s:o, s:s, s:s, s:o, s:I, s:I, s:I, s:f, s:b, s:I, s:I, s:I, s:I, s:o}", "model",
+                  text_or_null(subject->model), "backend", report->backend, "reference", report->reference,
+                  "golden", text_or_null(subject->golden), "n_tokens", (json_int_t)report->n_tokens, "window",
+                  (json_int_t)report->window, "ring", (json_int_t)report->ring, "seconds", report->seconds,
+                  "pass", report->n_misbehaved == 0, "n_misbehaved", (json_int_t)report->n_misbehaved,
+                  "n_behaved", (json_int_t)report->n_behaved, "n_too_short", (json_int_t)report->n_too_short,
+                  "n_idle", (json_int_t)report->n_idle, "controls", controls),
+        out, error);
 }
 
 /* ---------------------------------------------------------------- thresholds */

@@ -200,11 +200,12 @@ static void add_row(struct gs_distance *distance, const float *found, const floa
         distance->largest = fmax(distance->largest, fabs((double)expected[i]));
     }
     double cosine = cosine_of(found, expected, columns);
-    double error = difference == 0.0 ? 0.0 : difference / distance->largest;
-    if (is_worse_error(error, distance->worst_error)) {
-        distance->worst_error = error;
+    if (is_worse_error(difference, distance->worst_difference)) {
+        distance->worst_difference = difference;
         distance->error_at = position;
     }
+    if (distance->worst_difference != 0.0)
+        distance->worst_error = distance->worst_difference / distance->largest;
     if (is_worse_error(-cosine, -distance->worst_cosine)) {
         distance->worst_cosine = cosine;
         distance->cosine_at = position;

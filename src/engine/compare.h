@@ -60,15 +60,16 @@ int64_t gs_argmax(const float *values, int64_t n);
 
 /* Of one component, over all positions compared. */
 struct gs_distance {
-    uint64_t compared;   /* positions */
-    uint64_t differing;  /* of choices and argmax: positions that are not the same */
-    double worst_cosine; /* of a position; NaN if there is one */
-    double sum_cosine;   /* over the positions */
-    double worst_error;  /* largest |difference| over the largest |value| so far */
-    double largest;      /* that |value| */
-    int64_t error_at;    /* position of worst_error, or of the first that differs; -1 */
-    int64_t cosine_at;   /* position of worst_cosine */
-    bool missing;        /* `expected` has the component, `found` never saw it */
+    uint64_t compared;       /* positions */
+    uint64_t differing;      /* of choices and argmax: positions that are not the same */
+    double worst_cosine;     /* of a position; NaN if there is one */
+    double sum_cosine;       /* over the positions */
+    double worst_difference; /* largest |difference| of two values; NaN if there is one */
+    double largest;          /* largest |value| of all that was expected */
+    double worst_error;      /* worst_difference / largest */
+    int64_t error_at;        /* position of worst_difference, or of the first that differs; -1 */
+    int64_t cosine_at;       /* position of worst_cosine */
+    bool missing;            /* `expected` has the component, `found` never saw it */
 };
 
 struct gs_comparison {

@@ -126,3 +126,24 @@ gs_status gs_engine_plan(const struct gs_engine *engine, int64_t n_ctx, struct g
                                   : 0;
     return GS_OK;
 }
+
+static double in_mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+gs_status gs_plan_check(const struct gs_memory_plan *plan, struct gs_error *error)
+{
+    if (plan->available_bytes == 0 || plan->n_ctx <= plan->largest_n_ctx)
+        return GS_OK;
+    if (plan->largest_n_ctx == 0)
+        return gs_fail(error, GS_OUT_OF_MEMORY,
+                       "not even a context of one token fits in memory: %.1f MiB are free, and what does not "
+                       "grow with the context needs %.1f MiB",
+                       in_mib(plan->available_bytes), in_mib(plan->scratch_bytes));
+    return gs_fail(error, GS_OUT_OF_MEMORY,
+                   "a context of %lld tokens needs %.1f MiB for its cache and %.1f MiB beside it, but %.1f "
+                   "MiB are free: the largest that fits is %lld tokens",
+                   (long long)plan->n_ctx, in_mib(plan->kv_bytes), in_mib(plan->scratch_bytes),
+                   in_mib(plan->available_bytes), (long long)plan->largest_n_ctx);
+}

@@ -16,4 +16,10 @@ struct gs_engine {
     bool has_mutex;
 };
 
+/*
+ * GS_OUT_OF_MEMORY, with the numbers and the largest context that fits, for a plan that does not fit in what
+ * is free. A plan that does, or a machine that does not say what is free, is GS_OK.
+ */
+gs_status gs_plan_check(const struct gs_memory_plan *plan, struct gs_error *error);
+
 #endif

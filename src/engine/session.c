@@ -13,20 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static gs_status check_fit(const struct gs_engine *engine, int64_t n_ctx, struct gs_error *error)
-{
-    struct gs_memory_plan plan;
-    gs_status status = gs_engine_plan(engine, n_ctx, &plan, error);
-    if (status == GS_OK && plan.available_bytes > 0 && n_ctx > plan.largest_n_ctx)
-        return gs_fail(
-            error, GS_OUT_OF_MEMORY,
-            "a context of %lld tokens needs %llu bytes for its cache, but only %llu are free: the largest "
-            "that fits is %lld",
-            (long long)n_ctx, (unsigned long long)plan.kv_bytes, (unsigned long long)plan.available_bytes,
-            (long long)plan.largest_n_ctx);
-    return status;
-}
-
 static gs_status make_session(struct gs_engine *engine, int64_t n_ctx, struct gs_session **out,
                               struct gs_error *error)
 {
@@ -53,17 +39,14 @@ static gs_status make_session(struct gs_engine *engine, int64_t n_ctx, struct gs
 gs_status gs_session_open(struct gs_engine *engine, int64_t n_ctx, struct gs_session **out,
                           struct gs_error *error)
 {
+    struct gs_memory_plan plan;
     *out = NULL;
-    if (n_ctx == 0) {
-        struct gs_memory_plan plan;
-        gs_status planned = gs_engine_plan(engine, engine->info.max_ctx, &plan, error);
-        if (planned != GS_OK)
-            return planned;
-        n_ctx = plan.largest_n_ctx > 0 ? plan.largest_n_ctx : 1;
-        return make_session(engine, n_ctx, out, error); /* asking again could find less free */
-    }
-    gs_status status = check_fit(engine, n_ctx, error);
-    return status == GS_OK ? make_session(engine, n_ctx, out, error) : status;
+    gs_status status = gs_engine_plan(engine, n_ctx == 0 ? engine->info.max_ctx : n_ctx, &plan, error);
+    if (status == GS_OK && n_ctx == 0) /* asking again could find less free */
+        plan.n_ctx = plan.largest_n_ctx > 0 ? plan.largest_n_ctx : 1;
+    if (status == GS_OK)
+        status = gs_plan_check(&plan, error);
+    return status == GS_OK ? make_session(engine, plan.n_ctx, out, error) : status;
 }
 
 void gs_session_close(struct gs_session *session)

@@ -3,6 +3,7 @@
 #include "backend/registry.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "engine/verify_proof.h"
 
 #include <stdio.h>
@@ -125,7 +126,6 @@ static gs_status compare_against(struct gs_proof *proof, const struct gs_verify_
     report->reference = options->against ? options->against : "itself without the control";
     report->thresholds =
         gs_thresholds_find(report->thresholds->precision, report->thresholds->weights, "float32");
-    proof->watch.total += proof->n_tokens;
     status = compare_backends(proof, subject, &reference, report, error);
     gs_subject_close(&reference);
     return status;
@@ -133,17 +133,31 @@ static gs_status compare_against(struct gs_proof *proof, const struct gs_verify_
 
 /* ---------------------------------------------------------------- against itself */
 
-/* The first tokens in other calls, on another number of threads. `record` may be NULL: it is made here. */
+/* A number of threads that the subject does not run on. */
+static gs_status choose_threads(size_t n_threads, size_t *other, struct gs_error *error)
+{
+    struct gs_threads *pool = NULL;
+    gs_status status = n_threads == 0 ? gs_threads_open(0, &pool, error) : GS_OK;
+    if (status == GS_OK)
+        *other = (pool ? gs_threads_count(pool) : n_threads) == 3 ? 2 : 3;
+    gs_threads_close(pool);
+    return status;
+}
+
+/*
+ * The first `n` tokens in other calls, on another number of threads. `record` may be NULL: it is made here.
+ */
 static gs_status compare_cuts(struct gs_proof *proof, const struct gs_verify_options *options,
-                              const struct gs_subject *subject, const struct gs_record *record,
+                              const struct gs_subject *subject, const struct gs_record *record, size_t n,
                               struct gs_verify_report *report, struct gs_error *error)
 {
-    size_t n = gs_proof_few_tokens(proof), n_threads = options->n_threads == 3 ? 2 : 3;
-    n = n < proof->n_tokens ? n : proof->n_tokens;
     struct gs_record *whole = NULL, *pieces = NULL;
     struct gs_subject other = {0};
     struct gs_positions span = {0};
-    gs_status status = gs_proof_span(proof, 0, n, &span, error);
+    size_t n_threads;
+    gs_status status = choose_threads(options->n_threads, &n_threads, error);
+    if (status == GS_OK)
+        status = gs_proof_span(proof, 0, n, &span, error);
     struct gs_selection kept = {span, span, span, span};
     int64_t n_layer = proof->weights->config.n_layer;
     if (status == GS_OK && !record)
@@ -175,8 +189,11 @@ static gs_status run_checks(struct gs_proof *proof, const struct gs_verify_optio
     bool spoilt = options->control != GS_CONTROL_NONE;
     /* What a golden in bfloat16 lets pass is too wide a bar for a control. */
     bool golden = proof->golden && (proof->golden->is_complete || !spoilt);
-    bool against = options->against || (spoilt && !golden);
-    proof->watch.total = proof->n_tokens + (spoilt ? 0 : gs_proof_few_tokens(proof));
+    bool against = !golden && (options->against || spoilt);
+    /* Against itself the cuts are the whole comparison: then they take every token that was asked for. */
+    size_t n = proof->n_tokens, few = gs_proof_few_tokens(proof);
+    size_t n_cut = few < n && (golden || against) ? few : n;
+    proof->watch.total = (golden ? n : against ? 2 * n : 0) + (spoilt ? 0 : golden ? n_cut : 2 * n_cut);
     gs_status status = gs_subject_open(proof->backend, proof->weights, options->n_threads, options->control,
                                        &subject, error);
     if (status == GS_OK)
@@ -189,7 +206,7 @@ static gs_status run_checks(struct gs_proof *proof, const struct gs_verify_optio
         status = compare_against(proof, options, &subject, report, error);
     /* A control need not keep the same bits in other cuts, nor is that what it is for. */
     if (status == GS_OK && !spoilt)
-        status = compare_cuts(proof, options, &subject, record, report, error);
+        status = compare_cuts(proof, options, &subject, record, n_cut, report, error);
     if (status == GS_OK)
         status = gs_proof_check_files(proof, error);
     gs_record_close(record);

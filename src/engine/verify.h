@@ -114,6 +114,7 @@ struct gs_control_result {
     enum gs_control control;
     int64_t n_tokens;        /* that were run */
     bool has_effect;         /* theory says that something changes in this sequence */
+    int64_t n_needed;        /* tokens from which on something does; 0: it finds nothing to act on */
     bool must_fail;          /* and that it is enough to fail the bars */
     int64_t first_expected;  /* positions before this one keep their bits; n_tokens: all do */
     int64_t first_found;     /* the first that does not; n_tokens: none */
@@ -131,16 +132,28 @@ struct gs_control_result {
     char problem[200]; /* what it does not do; empty if it behaves */
 };
 
+/* Of a control that behaves: did it have a chance not to? */
+enum gs_exercise {
+    GS_EXERCISED,
+    GS_EXERCISE_TOO_SHORT, /* the sequence ends before it acts: n_needed tokens */
+    GS_EXERCISE_IDLE,      /* it finds nothing to act on, however long the sequence */
+};
+enum gs_exercise gs_control_exercise(const struct gs_control_result *result);
+
 struct gs_controls_report {
     struct gs_control_result results[GS_CONTROL_COUNT]; /* [0]: without a control, must pass */
     size_t n_misbehaved;
+    size_t n_behaved, n_too_short, n_idle; /* of the controls 1 ... : the others, by gs_control_exercise */
     const char *backend;
     const char *reference;
     int64_t n_tokens, window, ring; /* ring: the first position whose cache slot is used again */
     double seconds;
 };
 
-/* Every control in turn. As gs_verify; options->control and options->against are ignored. */
+/*
+ * Every control in turn. As gs_verify; options->control and options->against are ignored. Where a golden is
+ * too short for a control to act, and options->n_tokens is 0, random tokens follow it.
+ */
 gs_status gs_verify_controls(const char *path, const struct gs_verify_options *options,
                              struct gs_controls_report *report, struct gs_error *error);
 

@@ -161,7 +161,9 @@ gs_status gs_check_same_bits(struct gs_verify_report *report, const struct gs_re
     for (int64_t layer = 0; layer < found->n_layer; layer++)
         for (int s = 0; s < GS_STAGE_COUNT; s++) {
             enum gs_stage stage = (enum gs_stage)s;
-            if (!found->components[stage][layer].values || !gs_have_common(found, expected, stage))
+            bool nowhere =
+                !found->components[stage][layer].values && !expected->components[stage][layer].values;
+            if (nowhere || !gs_have_common(found, expected, stage))
                 continue;
             int64_t at = gs_first_difference(found, expected, stage, layer);
             compared++;

@@ -29,7 +29,10 @@ gs_status gs_check_rotary(struct gs_verify_report *report, const struct gs_subje
 gs_status gs_check_comparison(struct gs_verify_report *report, const struct gs_comparison *comparison,
                               struct gs_error *error);
 
-/* Two records of the same tokens: the same bits wherever both have them. `measure` names the check. */
+/*
+ * Two records of the same tokens: the same bits wherever both keep a position; what only one of them has seen
+ * differs. `measure` names the check.
+ */
 gs_status gs_check_same_bits(struct gs_verify_report *report, const struct gs_record *found,
                              const struct gs_record *expected, const char *measure, struct gs_error *error);
 

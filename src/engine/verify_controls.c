@@ -3,6 +3,8 @@
  * that changes nothing where it should proves that the comparison is blind there; one that changes something
  * where it cannot is itself wrong.
  */
+#include "engine/verify_controls.h"
+
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/verify_proof.h"
@@ -13,10 +15,11 @@
 
 /* ---------------------------------------------------------------- what theory says */
 
+#define NOWHERE INT64_MAX /* as a position: nothing ever changes */
+
 /* What the expectations depend on. */
 struct setting {
     const struct gs_weights *weights;
-    int64_t n_tokens;
     int64_t ring; /* the first position whose slot in a window layer's cache was used before */
     uint64_t n_past_limit;
 };
@@ -49,18 +52,18 @@ static bool has_window(const struct setting *s)
 
 static int64_t past_window(const struct setting *s)
 {
-    return has_window(s) ? s->weights->config.window : s->n_tokens;
+    return has_window(s) ? s->weights->config.window : NOWHERE;
 }
 
 static int64_t past_ring(const struct setting *s)
 {
-    return has_window(s) ? s->ring : s->n_tokens;
+    return has_window(s) ? s->ring : NOWHERE;
 }
 
 /* The attention scaling acts on the first position too: there it is the key against the sink. */
 static int64_t where_scaled(const struct setting *s)
 {
-    return s->weights->config.rope_factor > 1.0 ? 0 : s->n_tokens;
+    return s->weights->config.rope_factor > 1.0 ? 0 : NOWHERE;
 }
 
 /* Rounding may change nothing (bounds that are whole already, a model that rounds them itself). */
@@ -72,18 +75,18 @@ static int64_t where_bounds_matter(const struct setting *s)
     gs_yarn_init(&s->weights->config, &ours);
     gs_yarn_init(&rounded, &theirs);
     size_t bytes = (size_t)ours.n_freq * sizeof *ours.inv_freq;
-    return memcmp(ours.inv_freq, theirs.inv_freq, bytes) != 0 ? 1 : s->n_tokens;
+    return memcmp(ours.inv_freq, theirs.inv_freq, bytes) != 0 ? 1 : NOWHERE;
 }
 
 /* With every expert active both softmaxes are over the same logits, and with one expert too. */
 static int64_t where_experts_are_left_out(const struct setting *s)
 {
-    return s->weights->config.n_active < s->weights->config.n_expert ? 0 : s->n_tokens;
+    return s->weights->config.n_active < s->weights->config.n_expert ? 0 : NOWHERE;
 }
 
 static int64_t where_limited(const struct setting *s)
 {
-    return s->n_past_limit > 0 ? 0 : s->n_tokens;
+    return s->n_past_limit > 0 ? 0 : NOWHERE;
 }
 
 static bool is_zero(const struct gs_matrix *matrix)
@@ -102,7 +105,7 @@ static int64_t where_biased(const struct setting *s)
         if (!is_zero(&w->gate_up_bias) || !is_zero(&w->down_bias))
             return 0;
     }
-    return s->n_tokens;
+    return NOWHERE;
 }
 
 static int64_t layer_zero(const struct gs_config *config)
@@ -113,7 +116,7 @@ static int64_t layer_zero(const struct gs_config *config)
 
 struct rule {
     const char *name, *summary;
-    /* Positions before this one keep their bits in every component; n_tokens or more: nothing changes. */
+    /* Positions before this one keep their bits in every component. */
     int64_t (*first_position)(const struct setting *setting);
     /* Up to this component of this layer nothing changes at any position. */
     int64_t (*first_layer)(const struct gs_config *config);
@@ -188,10 +191,11 @@ struct baseline {
     struct setting setting;
 };
 
-/* The first position at which any component differs, and whether one does that is upstream of the control. */
-static int64_t find_first(const struct gs_record *found, const struct gs_record *expected,
-                          const struct rule *rule, const struct gs_config *config, char upstream[64])
+int64_t gs_control_find_first(enum gs_control control, const struct gs_record *found,
+                              const struct gs_record *expected, const struct gs_config *config,
+                              char upstream[64])
 {
+    const struct rule *rule = &rules[control];
     int64_t first = INT64_MAX, first_layer = rule->first_layer(config);
     for (int s = 0; s < GS_STAGE_COUNT; s++)
         for (int64_t layer = 0; layer < config->n_layer; layer++) {
@@ -208,9 +212,10 @@ static int64_t find_first(const struct gs_record *found, const struct gs_record 
     return first;
 }
 
-static void judge(struct gs_control_result *result, const char *upstream)
+void gs_control_judge(struct gs_control_result *result, const char *upstream)
 {
     size_t size = sizeof result->problem;
+    result->problem[0] = '\0';
     if (upstream[0] != '\0')
         snprintf(result->problem, size, "changes %s, which it cannot reach", upstream);
     else if (result->first_found < result->first_expected)
@@ -225,6 +230,20 @@ static void judge(struct gs_control_result *result, const char *upstream)
     result->behaves = result->problem[0] == '\0';
 }
 
+enum gs_exercise gs_control_exercise(const struct gs_control_result *result)
+{
+    if (result->has_effect)
+        return GS_EXERCISED;
+    return result->n_needed > 0 ? GS_EXERCISE_TOO_SHORT : GS_EXERCISE_IDLE;
+}
+
+/* Does the golden keep a position at which the control acts? Otherwise it cannot tell. */
+static bool golden_reaches(const struct gs_golden *golden, const struct gs_control_result *result)
+{
+    struct gs_positions rows = gs_first_positions(golden->record->kept.rows, (size_t)result->n_tokens);
+    return !result->has_effect || (rows.count > 0 && rows.list[rows.count - 1] >= result->first_expected);
+}
+
 /* The bars of gs_verify: against a golden in float32, or else the run without a control. */
 static gs_status count_failures(struct gs_proof *proof, const struct gs_subject *subject,
                                 const struct gs_record *record, const struct gs_comparison *comparison,
@@ -232,7 +251,7 @@ static gs_status count_failures(struct gs_proof *proof, const struct gs_subject 
 {
     struct gs_verify_report report = {.thresholds = proof->thresholds};
     struct gs_comparison *golden = NULL;
-    bool has_golden = proof->golden && proof->golden->is_complete;
+    bool has_golden = proof->golden && proof->golden->is_complete && golden_reaches(proof->golden, result);
     gs_status status = gs_check_rotary(&report, subject, proof->golden, error);
     if (status == GS_OK && has_golden) {
         status = gs_comparison_open(proof->weights->config.n_layer, &golden, error);
@@ -301,7 +320,7 @@ static gs_status try_control(struct gs_proof *proof, const struct gs_verify_opti
     struct gs_subject subject = {0};
     struct gs_comparison *comparison = NULL;
     char upstream[64] = "";
-    int64_t n = rule->is_late || options->n_tokens > 0 ? baseline->setting.n_tokens : baseline->n_few;
+    int64_t n = rule->is_late || options->n_tokens > 0 ? (int64_t)proof->n_tokens : baseline->n_few;
     *result = (struct gs_control_result){.control = control, .n_tokens = n};
     gs_status status = run_control(proof, options, control, baseline, result, &record, &subject, error);
     if (status == GS_OK)
@@ -313,15 +332,16 @@ static gs_status try_control(struct gs_proof *proof, const struct gs_verify_opti
 
     struct setting setting = baseline->setting;
     setting.n_past_limit = result->n_past_limit;
-    setting.n_tokens = n;
-    int64_t expected = control ? rule->first_position(&setting) : n;
-    int64_t found = find_first(record, baseline->record, rule, &proof->weights->config, upstream);
+    int64_t expected = control ? rule->first_position(&setting) : NOWHERE;
+    int64_t found =
+        gs_control_find_first(control, record, baseline->record, &proof->weights->config, upstream);
+    result->n_needed = expected == NOWHERE ? 0 : expected + 1;
     result->first_expected = expected < n ? expected : n;
     result->first_found = found < n ? found : n;
     result->has_effect = result->first_expected < n;
     result->must_fail = result->has_effect && rule->must_fail;
     status = count_failures(proof, &subject, record, comparison, result, error);
-    judge(result, upstream);
+    gs_control_judge(result, upstream);
 
 cleanup:
     gs_comparison_close(comparison);
@@ -381,10 +401,21 @@ static gs_status open_baseline(struct gs_proof *proof, const struct gs_verify_op
     if (status == GS_OK)
         status = gs_subject_run(&subject, proof->tokens, proof->n_tokens, &gs_cuts_whole, baseline->record,
                                 &proof->watch, error);
-    baseline->setting = (struct setting){
-        .weights = proof->weights, .n_tokens = (int64_t)proof->n_tokens, .ring = (int64_t)ring};
+    baseline->setting = (struct setting){.weights = proof->weights, .ring = (int64_t)ring};
     gs_subject_close(&subject);
     return status;
+}
+
+static void count_result(struct gs_controls_report *report, const struct gs_control_result *result)
+{
+    enum gs_exercise exercise = gs_control_exercise(result);
+    if (!result->behaves)
+        report->n_misbehaved++;
+    else if (result->control != GS_CONTROL_NONE) {
+        report->n_behaved += exercise == GS_EXERCISED;
+        report->n_too_short += exercise == GS_EXERCISE_TOO_SHORT;
+        report->n_idle += exercise == GS_EXERCISE_IDLE;
+    }
 }
 
 gs_status gs_verify_controls(const char *path, const struct gs_verify_options *options,
@@ -402,7 +433,7 @@ gs_status gs_verify_controls(const char *path, const struct gs_verify_options *o
     for (int c = 0; status == GS_OK && c < GS_CONTROL_COUNT; c++) {
         struct gs_control_result *result = &report->results[c];
         status = try_control(&proof, options, (enum gs_control)c, &baseline, result, error);
-        report->n_misbehaved += !result->behaves;
+        count_result(report, result);
     }
     if (status == GS_OK)
         status = gs_proof_check_files(&proof, error);

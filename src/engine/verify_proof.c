@@ -73,21 +73,24 @@ gs_status gs_proof_choose_tokens(struct gs_proof *proof, const struct gs_verify_
                                  size_t wanted, struct gs_error *error)
 {
     const struct gs_config *config = &proof->weights->config;
-    size_t most = proof->golden ? proof->golden->n_tokens : (size_t)config->max_ctx;
-    size_t n = options->n_tokens > 0 ? options->n_tokens : wanted < most ? wanted : most;
-    if (n > most)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "%zu tokens: %s %zu", n,
-                       proof->golden ? "the golden has" : "this model takes at most", most);
+    size_t most = (size_t)config->max_ctx, n_golden = proof->golden ? proof->golden->n_tokens : 0;
+    size_t asked = options->n_tokens, n = asked > 0 ? asked : wanted < most ? wanted : most;
+    if (asked > most || (n_golden > 0 && asked > n_golden))
+        return gs_fail(error, GS_INVALID_ARGUMENT, "%zu tokens: %s %zu", asked,
+                       n_golden > 0 ? "the golden has" : "this model takes at most",
+                       n_golden > 0 ? n_golden : most);
     proof->n_tokens = n;
-    if (proof->golden) {
+    if (n <= n_golden) {
         proof->tokens = proof->golden->tokens;
         return GS_OK;
     }
     int32_t *tokens = gs_arena_alloc_array(&proof->arena, n, sizeof *tokens);
     if (!tokens)
         return gs_fail_memory(error, n * sizeof *tokens);
+    if (n_golden > 0)
+        memcpy(tokens, proof->golden->tokens, n_golden * sizeof *tokens);
     uint64_t state = 1;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = n_golden; i < n; i++)
         tokens[i] = (int32_t)(next_random(&state) % (uint64_t)config->n_vocab);
     proof->tokens = tokens;
     return GS_OK;

@@ -21,7 +21,10 @@ gs_status gs_proof_open(const char *path, const struct gs_verify_options *option
                         struct gs_error *error);
 void gs_proof_close(struct gs_proof *proof);
 
-/* The golden's first tokens, else random ones: options->n_tokens, or else `wanted`, as far as there are. */
+/*
+ * The golden's tokens, then random ones: options->n_tokens of them (with a golden, at most as many as it
+ * has), or else `wanted`, as far as the context goes.
+ */
 gs_status gs_proof_choose_tokens(struct gs_proof *proof, const struct gs_verify_options *options,
                                  size_t wanted, struct gs_error *error);
 

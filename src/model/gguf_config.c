@@ -45,10 +45,14 @@ static const struct gs_gguf_entry *find(const struct reader *reader, const char 
     return gs_gguf_find(reader->gguf, full);
 }
 
+struct shown {
+    char text[sizeof(struct gs_quoted) + 2]; /* a text has quotation marks */
+};
+
 /* A value as a message shows it. */
-static struct gs_quoted show(const struct gs_gguf_entry *entry)
+static struct shown show(const struct gs_gguf_entry *entry)
 {
-    struct gs_quoted shown = {"missing"};
+    struct shown shown = {"missing"};
     const char *text;
     size_t size;
     int64_t integer;
@@ -58,7 +62,7 @@ static struct gs_quoted show(const struct gs_gguf_entry *entry)
     if (entry->is_array)
         snprintf(shown.text, sizeof shown.text, "an array of %s", gs_gguf_type_name(entry->type));
     else if (gs_gguf_text(entry, &text, &size))
-        snprintf(shown.text, sizeof shown.text, "\"%.150s\"", gs_quote_bytes(text, size).text);
+        snprintf(shown.text, sizeof shown.text, "\"%s\"", gs_quote_bytes(text, size).text);
     else if (gs_gguf_real(entry, &real))
         snprintf(shown.text, sizeof shown.text, "%#.10g", real);
     else if (gs_gguf_integer(entry, 0, &integer))
@@ -203,26 +207,38 @@ static void check_neutral(struct reader *reader, const struct gs_config *config)
     }
 }
 
-/* A period p (the last of every p layers has no window), or a truth value for each layer. */
+/* A truth value for each layer. */
+static bool read_window_list(const struct gs_gguf_entry *entry, struct gs_config *config)
+{
+    for (int64_t i = 0; i < config->n_layer; i++) {
+        int64_t value;
+        if (!gs_gguf_integer(entry, (uint64_t)i, &value) || value < 0 || value > 1)
+            return false;
+        config->layer_is_window[i] = value == 1;
+    }
+    return true;
+}
+
+/* A period p: the last of every p layers has no window; 0: every layer has one. */
+static bool read_window_period(const struct gs_gguf_entry *entry, struct gs_config *config)
+{
+    int64_t period = DEFAULT_PERIOD;
+    if (entry && (!gs_gguf_integer(entry, 0, &period) || period < 0 || period > GS_MAX_LAYERS))
+        return false;
+    for (int64_t i = 0; i < config->n_layer; i++)
+        config->layer_is_window[i] = period == 0 || i % period < period - 1;
+    return true;
+}
+
 static void read_pattern(struct reader *reader, struct gs_config *config)
 {
     const char *key = "attention.sliding_window_pattern";
     const struct gs_gguf_entry *entry = find(reader, key);
-    int64_t period = DEFAULT_PERIOD, value = 0;
     bool is_list = entry && entry->is_array;
-    if (is_list && entry->count != (uint64_t)config->n_layer) {
+    if (is_list && entry->count != (uint64_t)config->n_layer)
         refuse(reader, GS_MALFORMED, ARCHITECTURE ".%s has %llu entries, must have block_count = %lld", key,
                (unsigned long long)entry->count, (long long)config->n_layer);
-        return;
-    }
-    if (entry && !is_list && !gs_gguf_integer(entry, 0, &period))
-        period = -1;
-    for (int64_t i = 0; i < config->n_layer; i++) {
-        if (is_list && (!gs_gguf_integer(entry, (uint64_t)i, &value) || value < 0 || value > 1))
-            period = -1;
-        config->layer_is_window[i] = is_list ? value == 1 : period == 0 || i % period < period - 1;
-    }
-    if (period < 0)
+    else if (is_list ? !read_window_list(entry, config) : !read_window_period(entry, config))
         refuse(reader, GS_MALFORMED,
                ARCHITECTURE ".%s is %s, must be a number of layers or a truth value for each layer", key,
                show(entry).text);

@@ -1,6 +1,7 @@
 #include "text/gguf_vocab.h"
 
 #include "base/status.h"
+#include "base/utf8.h"
 #include "text/vocab_builder.h"
 
 #include <string.h>
@@ -69,6 +70,11 @@ static gs_status add_token(struct gs_vocab_builder *builder, uint32_t id, int64_
             return gs_fail(error, GS_MALFORMED,
                            TOKENS "[%u]: the text of an added token has %zu bytes, 1 ... %d are allowed", id,
                            size, GS_MAX_ADDED_BYTES);
+        /* Texts are cut at added tokens: one that is no whole characters would cut inside a character. */
+        if (!gs_utf8_valid(text, size))
+            return gs_fail(error, GS_MALFORMED,
+                           TOKENS "[%u]: the text of an added token, \"%s\", must be UTF-8", id,
+                           gs_quote_bytes(text, size).text);
         return gs_added_tokens_add(builder->added, &token, error);
     case KIND_UNUSED:
         return GS_OK;
@@ -127,7 +133,8 @@ static gs_status read_merges(struct gs_vocab_builder *builder, const struct gs_g
         size_t cut = (size_t)(blank - text);
         status = gs_vocab_builder_merge(builder, text, cut, blank + 1, size - cut - 1, error);
     }
-    return status == GS_OK ? gs_merge_table_index(&builder->bpe->merges, error) : status;
+    return status == GS_OK ? gs_merge_table_index(&builder->bpe->merges, builder->merges_name, error)
+                           : status;
 }
 
 gs_status gs_gguf_vocab_read(const struct gs_gguf *gguf, struct gs_bpe *bpe, struct gs_added_tokens *added,

@@ -27,7 +27,7 @@ gs_status gs_merge_table_add(struct gs_merge_table *table, uint32_t left, uint32
     return GS_OK;
 }
 
-gs_status gs_merge_table_index(struct gs_merge_table *table, struct gs_error *error)
+gs_status gs_merge_table_index(struct gs_merge_table *table, const char *name, struct gs_error *error)
 {
     size_t n_slots = 64;
     while (n_slots < 2 * table->count)
@@ -43,7 +43,7 @@ gs_status gs_merge_table_index(struct gs_merge_table *table, struct gs_error *er
         size_t at = hash & table->mask;
         while (table->slots[at].rank_plus_1 != 0) {
             if (table->slots[at].pair == pair)
-                return gs_fail(error, GS_MALFORMED, "model.merges[%u] and [%zu] join the same two tokens",
+                return gs_fail(error, GS_MALFORMED, "%s[%u] and [%zu] join the same two tokens", name,
                                table->slots[at].rank_plus_1 - 1, rank);
             at = (at + 1) & table->mask;
         }

@@ -30,8 +30,8 @@ struct gs_merge_table {
 gs_status gs_merge_table_add(struct gs_merge_table *table, uint32_t left, uint32_t right, uint32_t result,
                              struct gs_error *error);
 
-/* GS_MALFORMED for a pair that occurs twice. */
-gs_status gs_merge_table_index(struct gs_merge_table *table, struct gs_error *error);
+/* GS_MALFORMED for a pair that occurs twice; `name` is that of the list in the file, for the message. */
+gs_status gs_merge_table_index(struct gs_merge_table *table, const char *name, struct gs_error *error);
 void gs_merge_table_free(struct gs_merge_table *table);
 
 /* The rank of a pair and the id it becomes, or GS_NO_MERGE. */

@@ -157,7 +157,7 @@ static gs_status read_merges(struct loader *loader, struct gs_json_reader *reade
         if (status != GS_OK)
             return status;
         if (event == GS_JSON_ARRAY_END)
-            return gs_merge_table_index(&loader->bpe->merges, error);
+            return gs_merge_table_index(&loader->bpe->merges, loader->builder.merges_name, error);
         if (event == GS_JSON_ARRAY_BEGIN)
             status = read_merge_pair(loader, reader, error);
         else if (event == GS_JSON_STRING)

@@ -136,7 +136,7 @@ size_t gs_vocab_size(const struct gs_vocab *vocab)
 int32_t gs_vocab_special(const struct gs_vocab *vocab, const char *text)
 {
     const struct gs_added_token *token = gs_added_tokens_find(&vocab->added, text, strlen(text));
-    return token ? (int32_t)token->id : -1;
+    return token && token->special ? (int32_t)token->id : -1;
 }
 
 bool gs_vocab_is_special(const struct gs_vocab *vocab, int32_t id)

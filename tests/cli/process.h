@@ -32,6 +32,7 @@ struct process_options {
     bool interrupt_on_err;  /* the bytes counted are of standard error */
     size_t close_after;     /* bytes of output until the reading end closes; 0: never */
     const char *out_path;   /* standard output goes to this file */
+    const char *in_path;    /* standard input is this file */
 };
 
 struct process_result {
@@ -119,6 +120,11 @@ static inline void process_exec(const struct process_options *options, const cha
 /* A file that holds the input and has no name: no pipe that could fill up. */
 static inline int process_input(const struct process_options *options)
 {
+    if (options->in_path) {
+        int given = open(options->in_path, O_RDONLY | O_CLOEXEC);
+        assert_true(given >= 0);
+        return given;
+    }
     FILE *file = tmpfile();
     assert_non_null(file);
     if (options->input_size > 0)

@@ -63,6 +63,41 @@ static void test_json(void **state)
     process_free(&result);
 }
 
+/* A path is given whole and as it is, whatever is in it. */
+static void test_json_paths(void **state)
+{
+    const struct cli_model *model = *state;
+    char name[240] = "", path[900], shown[900];
+    memset(name, 'x', 220);
+    struct test_path link = test_path_join(model->root, strcat(name, "\\\n\"\xFF\xE9"));
+    assert_int_equal(symlink(model->folder, link.text), 0);
+    strcpy(path, link.text);
+    snprintf(shown, sizeof shown, "%.*s\xEF\xBF\xBD\xEF\xBF\xBD", (int)strlen(path) - 2, path);
+    struct process_result result = process_run("inspect", path, "--json", "--ctx", "100");
+    assert_int_equal(result.code, 0);
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    assert_string_equal(json_string_value(json_object_get(root, "folder")), shown);
+    json_decref(root);
+    process_free(&result);
+    unlink(link.text);
+
+    /* The file's name too. */
+    char *folder = test_folder_make();
+    struct tiny_options options = tiny_options_default();
+    tiny_checkpoint_write(&options, folder);
+    struct test_path file = test_path_join(folder, "odd\\\xFF.safetensors");
+    assert_int_equal(rename(test_path_join(folder, "model.safetensors").text, file.text), 0);
+    result = process_run("inspect", file.text, "--json");
+    assert_int_equal(result.code, 0);
+    root = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *tensor = json_array_get(json_object_get(root, "tensors"), 0);
+    assert_string_equal(json_string_value(json_object_get(tensor, "file")), "odd\\\xEF\xBF\xBD.safetensors");
+    json_decref(root);
+    process_free(&result);
+    test_folder_remove(folder);
+}
+
 static void test_order(void **state)
 {
     (void)state;
@@ -111,7 +146,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),           cmocka_unit_test(test_json),     cmocka_unit_test(test_order),
+        cmocka_unit_test(test_table),           cmocka_unit_test(test_json),
+        cmocka_unit_test(test_json_paths),      cmocka_unit_test(test_order),
         cmocka_unit_test(test_original_layout), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, cli_model_setup, cli_model_teardown);

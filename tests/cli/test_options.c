@@ -5,11 +5,11 @@
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"run", "inspect", "tokenize"};
+    static const char *const commands[] = {"run", "chat", "inspect", "tokenize"};
     struct process_result all = process_run("--help");
     assert_int_equal(all.code, 0);
     assert_string_equal(all.err, "");
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         struct process_result a = process_run(commands[i], "--help"), b = process_run("help", commands[i]);
         assert_non_null(strstr(all.out, commands[i]));
         assert_int_equal(a.code, 0);
@@ -129,10 +129,10 @@ static void test_operands(void **state)
 static void test_manual_is_complete(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"run", "inspect", "tokenize"};
+    static const char *const commands[] = {"run", "chat", "inspect", "tokenize"};
     char *manual = test_file_read("docs/cli.md", NULL);
     size_t n_options = 0;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         struct process_result help = process_run(commands[i], "--help");
         for (const char *at = help.out; (at = strstr(at, " --")) != NULL; at += 3) {
             char name[64] = "";

@@ -1,4 +1,4 @@
-/* gossamer run, as a pipe sees it: exact completions, endings, scripts, refusals. */
+/* gossamer run --raw, as a pipe sees it: exact completions, endings, scripts, refusals. */
 #include "tests/cli/model.h"
 #include "tests/cli/process.h"
 
@@ -18,36 +18,41 @@ static void test_completion(void **state)
     struct test_path file = test_path_join(model->root, "prompt.txt");
     test_file_write(file.text, "The capital", 11);
     struct process_options input = {.input = "The capital", .input_size = 11};
-    process_expect(process_run("run", "-f", file.text, "--temp=0", "-n8", model->folder), one.out);
-    process_expect(process_run_as(input, "run", model->folder, "-", "--temp", "0", "-n", "8"), one.out);
-    process_expect(process_run("run", model->folder, "-p", "The capital", "-n", "8", "--temp", "0",
+    process_expect(process_run("run", "--raw", "-f", file.text, "--temp=0", "-n8", model->folder), one.out);
+    process_expect(process_run_as(input, "run", model->folder, "--raw", "-", "--temp", "0", "-n", "8"),
+                   one.out);
+    process_expect(process_run("run", model->folder, "--raw", "-p", "The capital", "-n", "8", "--temp", "0",
                                "--threads", "1", "--ctx", "64", "--backend", "cpu"),
                    one.out);
     struct process_result other =
-        process_run("run", model->folder, "-p", "Another text", "-n", "8", "--temp", "0");
+        process_run("run", model->folder, "--raw", "-p", "Another text", "-n", "8", "--temp", "0");
     assert_string_not_equal(other.out, one.out);
     process_free(&other);
     process_free(&one);
-    process_expect(process_run("run", model->folder, "-p", "The capital", "-n", "0"), "");
+    process_expect(process_run("run", model->folder, "--raw", "-p", "The capital", "-n", "0"), "");
 }
 
 static void test_seed(void **state)
 {
     const struct cli_model *model = *state;
-    struct process_result a = process_run("run", model->folder, "-p", "x", "-n", "12", "--seed", "7");
-    struct process_result b = process_run("run", model->folder, "-p", "x", "-n", "12", "--seed", "8");
+    struct process_result a =
+        process_run("run", model->folder, "--raw", "-p", "x", "-n", "12", "--seed", "7");
+    struct process_result b =
+        process_run("run", model->folder, "--raw", "-p", "x", "-n", "12", "--seed", "8");
     assert_string_not_equal(a.out, b.out);
-    process_expect(process_run("run", model->folder, "-p", "x", "-n", "12", "--seed", "7"), a.out);
+    process_expect(process_run("run", model->folder, "--raw", "-p", "x", "-n", "12", "--seed", "7"), a.out);
     process_free(&a);
     process_free(&b);
 
     /* A random seed, as --stats shows it, gives the same text again. */
-    struct process_result random = process_run("run", model->folder, "-p", "x", "-n", "12", "--stats");
+    struct process_result random =
+        process_run("run", model->folder, "--raw", "-p", "x", "-n", "12", "--stats");
     const char *shown = strstr(random.err, ", seed ");
     assert_non_null(shown);
     char seed[32];
     assert_int_equal(sscanf(shown, ", seed %31[0-9]", seed), 1);
-    process_expect(process_run("run", model->folder, "-p", "x", "-n", "12", "--seed", seed), random.out);
+    process_expect(process_run("run", model->folder, "--raw", "-p", "x", "-n", "12", "--seed", seed),
+                   random.out);
     process_free(&random);
 }
 
@@ -55,7 +60,7 @@ static void test_stats(void **state)
 {
     const struct cli_model *model = *state;
     struct process_result result =
-        process_run("run", model->folder, "-p", "The capital", "-n", "4", "--temp", "0", "--stats");
+        process_run("run", model->folder, "--raw", "-p", "The capital", "-n", "4", "--temp", "0", "--stats");
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.err, "weights  "));
     assert_non_null(strstr(result.err, "cache    "));
@@ -70,9 +75,10 @@ static void test_stop(void **state)
     const struct cli_model *model = *state;
     char bias[40];
     snprintf(bias, sizeof bias, "%s=1e6", model->stop_id);
-    process_expect(process_run("run", model->folder, "-p", "x", "--logit-bias", bias), "");
-    process_expect(
-        process_run("run", model->folder, "-p", "x", "-n", "2", "--logit-bias", bias, "--ignore-stop"), "");
+    process_expect(process_run("run", model->folder, "--raw", "-p", "x", "--logit-bias", bias), "");
+    process_expect(process_run("run", model->folder, "--raw", "-p", "x", "-n", "2", "--logit-bias", bias,
+                               "--ignore-stop"),
+                   "");
 }
 
 /* Tokens without text: special ones, unless they are asked for, and ids that no token has. */
@@ -81,15 +87,17 @@ static void test_no_text(void **state)
     const struct cli_model *model = *state;
     char bias[40];
     snprintf(bias, sizeof bias, "%d=1e6", (int)gs_vocab_special(model->vocab, "<|end|>"));
-    process_expect(process_run("run", model->folder, "-p", "x", "-n", "2", "--logit-bias", bias), "");
-    process_expect(
-        process_run("run", model->folder, "-p", "x", "-n", "2", "--logit-bias", bias, "--show-special"),
-        "<|end|><|end|>");
+    process_expect(process_run("run", model->folder, "--raw", "-p", "x", "-n", "2", "--logit-bias", bias),
+                   "");
+    process_expect(process_run("run", model->folder, "--raw", "-p", "x", "-n", "2", "--logit-bias", bias,
+                               "--show-special"),
+                   "<|end|><|end|>");
     snprintf(bias, sizeof bias, "%zu=1e6", gs_vocab_size(model->vocab));
-    process_expect(
-        process_run("run", model->folder, "-p", "x", "-n", "2", "--logit-bias", bias, "--show-special"), "");
+    process_expect(process_run("run", model->folder, "--raw", "-p", "x", "-n", "2", "--logit-bias", bias,
+                               "--show-special"),
+                   "");
     struct process_result lines =
-        process_run("run", model->folder, "-p", "x", "-n", "1", "--logit-bias", bias, "--json");
+        process_run("run", model->folder, "--raw", "-p", "x", "-n", "1", "--logit-bias", bias, "--json");
     assert_non_null(strstr(lines.out, "\"text\":\"\",\"bytes\":[]}"));
     process_free(&lines);
 }
@@ -97,15 +105,17 @@ static void test_no_text(void **state)
 static void test_context(void **state)
 {
     const struct cli_model *model = *state;
-    process_refuses(process_run("run", model->folder, "-p", "The capital of France is", "--ctx", "3"),
-                    "but the context holds 3");
-    process_refuses(process_run("run", model->folder, "-p", "The capital of France is", "--ctx", "3"),
-                    "the prompt has ");
-    process_refuses(process_run("run", model->folder, "-p", "x", "--ctx", "65537"),
+    process_refuses(
+        process_run("run", model->folder, "--raw", "-p", "The capital of France is", "--ctx", "3"),
+        "but the context holds 3");
+    process_refuses(
+        process_run("run", model->folder, "--raw", "-p", "The capital of France is", "--ctx", "3"),
+        "the prompt has ");
+    process_refuses(process_run("run", model->folder, "--raw", "-p", "x", "--ctx", "65537"),
                     "a context of 65537 tokens: this model takes 1 to 65536");
     /* A full context ends the text: one prompt token, three more in the cache, one drawn from the last. */
     struct process_result full =
-        process_run("run", model->folder, "-p", "x", "--ctx", "4", "--json", "--ignore-stop");
+        process_run("run", model->folder, "--raw", "-p", "x", "--ctx", "4", "--json", "--ignore-stop");
     assert_int_equal(full.code, 0);
     assert_non_null(strstr(full.out, "\"reason\":\"length\",\"prompt_tokens\":1,\"tokens\":4"));
     process_free(&full);
@@ -116,19 +126,21 @@ static void test_prompt_refusals(void **state)
     const struct cli_model *model = *state;
     struct process_options empty = {0};
     process_refuses(process_run("run", model->folder), "no prompt: give one of -p TEXT, -f FILE, or -");
-    process_refuses(process_run("run", model->folder, "-p", ""), "the prompt is empty");
-    process_refuses(process_run_as(empty, "run", model->folder, "-"), "the prompt is empty");
-    process_refuses(process_run("run", model->folder, "-p", "x", "-f", "y"), "more than one prompt");
-    process_refuses(process_run("run", model->folder, "-p", "x", "-"), "more than one prompt");
-    process_refuses(process_run("run", model->folder, "-f", "/no\nwhere"), "cannot open /no\\x0Awhere");
-    process_refuses(process_run("run", model->folder, "-f", model->root), "cannot read ");
-    process_refuses(process_run("run", "/no/model", "-p", "x"), "/no/model");
-    process_refuses(process_run("run", model->words, "-p", "x"), "words");
-    process_refuses(process_run("run", model->folder, "-p", "x", "--backend", "abacus"), "abacus");
-    process_refuses(process_run("run", model->folder, "-p", "x", "--logprobs", "1"),
+    process_refuses(process_run("run", model->folder, "--raw", "-p", ""), "the prompt is empty");
+    process_refuses(process_run_as(empty, "run", model->folder, "--raw", "-"), "the prompt is empty");
+    process_refuses(process_run("run", model->folder, "--raw", "-p", "x", "-f", "y"), "more than one prompt");
+    process_refuses(process_run("run", model->folder, "--raw", "-p", "x", "-"), "more than one prompt");
+    process_refuses(process_run("run", model->folder, "--raw", "-f", "/no\nwhere"),
+                    "cannot open /no\\x0Awhere");
+    process_refuses(process_run("run", model->folder, "--raw", "-f", model->root), "cannot read ");
+    process_refuses(process_run("run", "/no/model", "--raw", "-p", "x"), "/no/model");
+    process_refuses(process_run("run", model->words, "--raw", "-p", "x"), "words");
+    process_refuses(process_run("run", model->folder, "--raw", "-p", "x", "--backend", "abacus"), "abacus");
+    process_refuses(process_run("run", model->folder, "--raw", "-p", "x", "--logprobs", "1"),
                     "--logprobs needs --json");
-    process_refuses(process_run("run", model->folder, "-p", "x", "--logit-bias", "99999999=1"), "99999999");
-    process_refuses(process_run("run", model->folder, "-p", "x", "--top-p", "1e-300"), "top");
+    process_refuses(process_run("run", model->folder, "--raw", "-p", "x", "--logit-bias", "99999999=1"),
+                    "99999999");
+    process_refuses(process_run("run", model->folder, "--raw", "-p", "x", "--top-p", "1e-300"), "top");
 }
 
 static void test_any_bytes(void **state)
@@ -137,10 +149,13 @@ static void test_any_bytes(void **state)
     struct process_options input = {.input = "a\0b\xFF\xE2\x82", .input_size = 6};
     struct process_options replaced = {.input = "a\0b\xEF\xBF\xBD\xEF\xBF\xBD", .input_size = 9};
     struct process_options cut = {.input = "a", .input_size = 1};
-    struct process_result a = process_run_as(input, "run", model->folder, "-", "--temp", "0", "-n", "8");
-    struct process_result b = process_run_as(cut, "run", model->folder, "-", "--temp", "0", "-n", "8");
+    struct process_result a =
+        process_run_as(input, "run", model->folder, "--raw", "-", "--temp", "0", "-n", "8");
+    struct process_result b =
+        process_run_as(cut, "run", model->folder, "--raw", "-", "--temp", "0", "-n", "8");
     assert_string_not_equal(a.out, b.out);
-    process_expect(process_run_as(replaced, "run", model->folder, "-", "--temp", "0", "-n", "8"), a.out);
+    process_expect(process_run_as(replaced, "run", model->folder, "--raw", "-", "--temp", "0", "-n", "8"),
+                   a.out);
     process_free(&a);
     process_free(&b);
 }
@@ -148,11 +163,12 @@ static void test_any_bytes(void **state)
 static void test_special_in_prompt(void **state)
 {
     const struct cli_model *model = *state;
-    struct process_result literal = process_run("run", model->folder, "-p", "<|end|>", "-n", "0", "--json");
+    struct process_result literal =
+        process_run("run", model->folder, "--raw", "-p", "<|end|>", "-n", "0", "--json");
     assert_null(strstr(literal.out, "\"prompt_tokens\":1,"));
     process_free(&literal);
     struct process_result special =
-        process_run("run", model->folder, "-p", "<|end|>", "-n", "0", "--json", "--special");
+        process_run("run", model->folder, "--raw", "-p", "<|end|>", "-n", "0", "--json", "--special");
     assert_non_null(strstr(special.out, "\"prompt_tokens\":1,"));
     process_free(&special);
 }
@@ -160,7 +176,7 @@ static void test_special_in_prompt(void **state)
 static void test_dry_run(void **state)
 {
     const struct cli_model *model = *state;
-    struct process_result result = process_run("run", model->folder, "--dry-run", "--ctx", "512");
+    struct process_result result = process_run("run", model->folder, "--raw", "--dry-run", "--ctx", "512");
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.out, "for a context of 512 tokens"));
     process_free(&result);
@@ -170,9 +186,9 @@ static void test_json_lines(void **state)
 {
     const struct cli_model *model = *state;
     struct process_result text =
-        process_run("run", model->folder, "-p", "The", "-n", "6", "--temp", "0", "--ignore-stop");
-    struct process_result lines = process_run("run", model->folder, "-p", "The", "-n", "6", "--temp", "0",
-                                              "--ignore-stop", "--json", "--logprobs", "3");
+        process_run("run", model->folder, "--raw", "-p", "The", "-n", "6", "--temp", "0", "--ignore-stop");
+    struct process_result lines = process_run("run", model->folder, "--raw", "-p", "The", "-n", "6", "--temp",
+                                              "0", "--ignore-stop", "--json", "--logprobs", "3");
     assert_int_equal(lines.code, 0);
     char joined[4096] = "";
     size_t n_tokens = 0;
@@ -210,31 +226,37 @@ static void test_scripts(void **state)
     struct test_path script = cli_script_of(model, "Hello \xE4\xB8\x96\xE7\x95\x8C \xF0\x9F\x91\x8B",
                                             "before<|return|>after", "a<|channel|>b<|call|>c", "");
     const char *words = model->words;
-    process_expect(process_run("run", words, "--script-tokens", script.text),
+    process_expect(process_run("run", words, "--raw", "--script-tokens", script.text),
                    "Hello \xE4\xB8\x96\xE7\x95\x8C \xF0\x9F\x91\x8B");
-    process_expect(process_run("run", words, "--script-tokens", script.text, "--script-generation", "1"),
-                   "before");
-    process_expect(process_run("run", words, "--script-tokens", script.text, "--script-generation", "1",
-                               "--ignore-stop"),
+    process_expect(
+        process_run("run", words, "--raw", "--script-tokens", script.text, "--script-generation", "1"),
+        "before");
+    process_expect(process_run("run", words, "--raw", "--script-tokens", script.text, "--script-generation",
+                               "1", "--ignore-stop"),
                    "beforeafter");
-    process_expect(process_run("run", words, "--script-tokens", script.text, "--script-generation", "2"),
-                   "ab");
-    process_expect(process_run("run", words, "--script-tokens", script.text, "--script-generation", "2",
-                               "--show-special"),
+    process_expect(
+        process_run("run", words, "--raw", "--script-tokens", script.text, "--script-generation", "2"), "ab");
+    process_expect(process_run("run", words, "--raw", "--script-tokens", script.text, "--script-generation",
+                               "2", "--show-special"),
                    "a<|channel|>b");
-    process_expect(process_run("run", words, "--script-tokens", script.text, "--script-generation", "3"), "");
-    process_expect(process_run("run", words, "--script-tokens", script.text, "-n", "1", "-p", "any"), "H");
-    process_refuses(process_run("run", words, "--script-tokens", script.text, "--script-generation", "4"),
-                    "has no line 5");
-    process_refuses(process_run("run", words, "--script-tokens", "/no/script"), "cannot open /no/script");
-    process_refuses(process_run("run", words, "--script-tokens", script.text, "--json", "--logprobs", "0"),
-                    "a script of ids has no logits");
+    process_expect(
+        process_run("run", words, "--raw", "--script-tokens", script.text, "--script-generation", "3"), "");
+    process_expect(process_run("run", words, "--raw", "--script-tokens", script.text, "-n", "1", "-p", "any"),
+                   "H");
+    process_refuses(
+        process_run("run", words, "--raw", "--script-tokens", script.text, "--script-generation", "4"),
+        "has no line 5");
+    process_refuses(process_run("run", words, "--raw", "--script-tokens", "/no/script"),
+                    "cannot open /no/script");
+    process_refuses(
+        process_run("run", words, "--raw", "--script-tokens", script.text, "--json", "--logprobs", "0"),
+        "a script of ids has no logits");
 
-    struct process_result end =
-        process_run("run", words, "--script-tokens", script.text, "--script-generation", "1", "--json");
+    struct process_result end = process_run("run", words, "--raw", "--script-tokens", script.text,
+                                            "--script-generation", "1", "--json");
     assert_non_null(strstr(end.out, "\"type\":\"end\",\"reason\":\"stop\""));
     process_free(&end);
-    end = process_run("run", words, "--script-tokens", script.text, "--json");
+    end = process_run("run", words, "--raw", "--script-tokens", script.text, "--json");
     assert_non_null(strstr(end.out, "\"type\":\"end\",\"reason\":\"length\""));
     process_free(&end);
 }
@@ -251,8 +273,9 @@ static void test_broken_tail(void **state)
     char text[32];
     snprintf(text, sizeof text, "%d\n", (int)id);
     struct test_path script = cli_script_text(model, text);
-    process_expect(process_run("run", model->words, "--script-tokens", script.text), "\xEF\xBF\xBD");
-    struct process_result lines = process_run("run", model->words, "--script-tokens", script.text, "--json");
+    process_expect(process_run("run", model->words, "--raw", "--script-tokens", script.text), "\xEF\xBF\xBD");
+    struct process_result lines =
+        process_run("run", model->words, "--raw", "--script-tokens", script.text, "--json");
     assert_non_null(strstr(lines.out, "\"text\":\"\",\"bytes\":[226]}"));
     assert_non_null(strstr(lines.out, "\"text\":\"\xEF\xBF\xBD\"}"));
     process_free(&lines);
@@ -262,12 +285,13 @@ static void test_bad_scripts(void **state)
 {
     const struct cli_model *model = *state;
     struct test_path script = cli_script_text(model, "12,x\n");
-    struct process_result result = process_run("run", model->words, "--script-tokens", script.text);
+    struct process_result result = process_run("run", model->words, "--raw", "--script-tokens", script.text);
     assert_int_equal(result.code, 2);
     assert_non_null(strstr(result.err, "script line 1, column 4"));
     process_free(&result);
     cli_script_text(model, "99999999\n");
-    process_refuses(process_run("run", model->words, "--script-tokens", script.text), "expected a token id");
+    process_refuses(process_run("run", model->words, "--raw", "--script-tokens", script.text),
+                    "expected a token id");
 }
 
 static void test_script_of_logits(void **state)
@@ -280,20 +304,21 @@ static void test_script_of_logits(void **state)
     snprintf(text, sizeof text, "logits: %d=5 %d=4; %d=1; %d=nan\n", (int)a.ids[0], (int)a.ids[0] + 1,
              (int)a.ids[0], (int)a.ids[0]);
     struct test_path script = cli_script_text(model, text);
-    process_expect(process_run("run", model->words, "--script-tokens", script.text, "-n", "2", "--temp", "0"),
-                   "aa");
+    process_expect(
+        process_run("run", model->words, "--raw", "--script-tokens", script.text, "-n", "2", "--temp", "0"),
+        "aa");
 
     /* The third row is not finite: what came before stays, then one line and exit code 2. */
     struct process_result broken =
-        process_run("run", model->words, "--script-tokens", script.text, "--temp", "0");
+        process_run("run", model->words, "--raw", "--script-tokens", script.text, "--temp", "0");
     assert_int_equal(broken.code, 2);
     assert_string_equal(broken.out, "aa");
     assert_int_equal(strncmp(broken.err, "gossamer: ", 10), 0);
     assert_ptr_equal(strchr(broken.err, '\n'), broken.err + broken.err_size - 1);
     process_free(&broken);
 
-    struct process_result lines = process_run("run", model->words, "--script-tokens", script.text, "-n", "1",
-                                              "--temp", "0", "--json", "--logprobs", "1");
+    struct process_result lines = process_run("run", model->words, "--raw", "--script-tokens", script.text,
+                                              "-n", "1", "--temp", "0", "--json", "--logprobs", "1");
     assert_int_equal(lines.code, 0);
     assert_non_null(strstr(lines.out, "\"logprob\":-0.313261"));
     process_free(&lines);
@@ -307,7 +332,8 @@ static void test_full_disk(void **state)
     if (access("/dev/full", W_OK) != 0)
         skip();
     struct process_options full = {.out_path = "/dev/full"};
-    struct process_result result = process_run_as(full, "run", model->words, "--script-tokens", script.text);
+    struct process_result result =
+        process_run_as(full, "run", model->words, "--raw", "--script-tokens", script.text);
     assert_int_equal(result.code, 1);
     assert_non_null(strstr(result.err, "gossamer: cannot write to standard output: "));
     process_free(&result);

@@ -12,14 +12,14 @@ static void test_text_is_cleaned(void **state)
     const struct cli_model *model = *state;
     struct test_path script = cli_script_of(model, NASTY);
     struct process_options terminal = {.out_terminal = true};
-    process_expect(process_run("run", model->words, "--script-tokens", script.text), NASTY);
-    process_expect(process_run_as(terminal, "run", model->words, "--script-tokens", script.text),
+    process_expect(process_run("run", model->words, "--raw", "--script-tokens", script.text), NASTY);
+    process_expect(process_run_as(terminal, "run", model->words, "--raw", "--script-tokens", script.text),
                    "abcdef\tg\n\xE6\x97\xA5\n");
-    process_expect(
-        process_run_as(terminal, "run", model->words, "--script-tokens", script.text, "--raw-control"),
-        NASTY "\n");
-    process_expect(process_run_as(terminal, "run", model->words, "--script-tokens", script.text, "--json",
-                                  "-n", "0", "--seed", "1"),
+    process_expect(process_run_as(terminal, "run", model->words, "--raw", "--script-tokens", script.text,
+                                  "--raw-control"),
+                   NASTY "\n");
+    process_expect(process_run_as(terminal, "run", model->words, "--raw", "--script-tokens", script.text,
+                                  "--json", "-n", "0", "--seed", "1"),
                    "{\"type\":\"end\",\"reason\":\"length\",\"prompt_tokens\":0,\"tokens\":0,\"seed\":1,"
                    "\"prefill_seconds\":0.0,\"decode_seconds\":0.0}\n");
 }
@@ -41,7 +41,8 @@ static void test_newline_is_not_doubled(void **state)
     const struct cli_model *model = *state;
     struct test_path script = cli_script_of(model, "text\n");
     struct process_options terminal = {.out_terminal = true};
-    process_expect(process_run_as(terminal, "run", model->words, "--script-tokens", script.text), "text\n");
+    process_expect(process_run_as(terminal, "run", model->words, "--raw", "--script-tokens", script.text),
+                   "text\n");
 }
 
 static char *long_text(size_t size)
@@ -59,7 +60,7 @@ static void test_progress_bar(void **state)
     const struct cli_model *model = *state;
     char *text = long_text(3000);
     struct process_options terminal = {.err_terminal = true, .input = text, .input_size = 3000};
-    struct process_result result = process_run_as(terminal, "run", model->folder, "-", "-n", "1");
+    struct process_result result = process_run_as(terminal, "run", model->folder, "--raw", "-", "-n", "1");
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.err, "\r\033[Kprefill "));
     assert_non_null(strstr(result.err, "%  "));
@@ -72,19 +73,19 @@ static void test_progress_bar(void **state)
 
     terminal.input_size = 30;
     terminal.no_color = true;
-    result = process_run_as(terminal, "run", model->folder, "-", "-n", "1");
+    result = process_run_as(terminal, "run", model->folder, "--raw", "-", "-n", "1");
     assert_null(strstr(result.err, "\033[2m"));
     process_free(&result);
 
     terminal.term = "dumb";
-    result = process_run_as(terminal, "run", model->folder, "-", "-n", "1");
+    result = process_run_as(terminal, "run", model->folder, "--raw", "-", "-n", "1");
     assert_null(strchr(result.err, '\033'));
     assert_null(strchr(result.err, '\r'));
     assert_int_equal(strncmp(result.err, "prefill ", 8), 0);
     process_free(&result);
 
     terminal.err_terminal = false;
-    result = process_run_as(terminal, "run", model->folder, "-", "-n", "1");
+    result = process_run_as(terminal, "run", model->folder, "--raw", "-", "-n", "1");
     assert_string_equal(result.err, "");
     process_free(&result);
     free(text);
@@ -94,7 +95,8 @@ static void test_interrupted_decode(void **state)
 {
     const struct cli_model *model = *state;
     struct process_options options = {.out_terminal = true, .err_terminal = true, .interrupt_after = 40};
-    struct process_result result = process_run_as(options, "run", model->folder, "-p", "x", "--ignore-stop");
+    struct process_result result =
+        process_run_as(options, "run", model->folder, "--raw", "-p", "x", "--ignore-stop");
     assert_int_equal(result.code, 130);
     assert_in_range(result.out_size, 40, 1 << 20);
     assert_int_equal(result.out[result.out_size - 1], '\n');
@@ -103,7 +105,7 @@ static void test_interrupted_decode(void **state)
     process_free(&result);
 
     options = (struct process_options){.interrupt_after = 400};
-    result = process_run_as(options, "run", model->folder, "-p", "x", "--ignore-stop", "--json");
+    result = process_run_as(options, "run", model->folder, "--raw", "-p", "x", "--ignore-stop", "--json");
     assert_int_equal(result.code, 130);
     assert_non_null(strstr(result.out, "\"reason\":\"interrupted\""));
     assert_string_equal(result.err, "");
@@ -119,7 +121,7 @@ static void test_interrupted_prefill(void **state)
                                       .interrupt_on_err = true,
                                       .input = text,
                                       .input_size = 60000};
-    struct process_result result = process_run_as(options, "run", model->folder, "-", "-n", "1");
+    struct process_result result = process_run_as(options, "run", model->folder, "--raw", "-", "-n", "1");
     assert_int_equal(result.code, 130);
     assert_string_equal(result.out, "");
     assert_non_null(strstr(result.err, ", interrupted"));
@@ -131,7 +133,8 @@ static void test_closed_reader(void **state)
 {
     const struct cli_model *model = *state;
     struct process_options options = {.close_after = 20};
-    struct process_result result = process_run_as(options, "run", model->folder, "-p", "x", "--ignore-stop");
+    struct process_result result =
+        process_run_as(options, "run", model->folder, "--raw", "-p", "x", "--ignore-stop");
     assert_int_equal(result.code, 0);
     assert_string_equal(result.err, "");
     process_free(&result);

@@ -2,6 +2,8 @@
 #include "tests/cli/model.h"
 #include "tests/cli/process.h"
 
+#include <jansson.h>
+
 static void test_lines(void **state)
 {
     const struct cli_model *model = *state;
@@ -95,6 +97,79 @@ static void test_bytes(void **state)
     fail_msg("the vocabulary has no token of the byte E2");
 }
 
+/* TOKENIZER with one more token, "<" c ">". */
+static void write_tokenizer(const char *path, const char *character, size_t id)
+{
+    json_t *root = json_load_file(TOKENIZER, JSON_ALLOW_NUL, NULL);
+    assert_non_null(root);
+    json_t *added = json_object_get(root, "added_tokens");
+    json_t *token = json_deep_copy(json_array_get(added, 0));
+    char text[16];
+    snprintf(text, sizeof text, "<%s>", character);
+    json_object_set_new(token, "id", json_integer((json_int_t)id));
+    json_object_set_new(token, "content", json_string(text));
+    json_array_append_new(added, token);
+    assert_int_equal(json_dump_file(root, path, JSON_COMPACT), 0);
+    json_decref(root);
+}
+
+/* Characters that a terminal would not show, or that would move others, are escaped; the rest is not. */
+static void test_hidden_characters(void **state)
+{
+    const struct cli_model *model = *state;
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"\xE2\x80\x8E", "\\xE2\\x80\\x8E"},
+        {"\xE2\x80\x8F", "\\xE2\\x80\\x8F"},
+        {"\xD8\x9C", "\\xD8\\x9C"},
+        {"\xE2\x80\xAA", "\\xE2\\x80\\xAA"},
+        {"\xE2\x80\xAE", "\\xE2\\x80\\xAE"},
+        {"\xE2\x81\xA6", "\\xE2\\x81\\xA6"},
+        {"\xE2\x81\xA9", "\\xE2\\x81\\xA9"},
+        {"\xE2\x80\xA8", "\\xE2\\x80\\xA8"},
+        {"\xE2\x80\xA9", "\\xE2\\x80\\xA9"},
+        {"\xEF\xBB\xBF", "\\xEF\\xBB\\xBF"},
+        {"\xC2\x80", "\\xC2\\x80"},
+        {"\xC2\x9F", "\\xC2\\x9F"},
+        {"\x7F", "\\x7F"},
+        {"\x1F", "\\x1F"},
+        {"\xC2\xA0", "\xC2\xA0"},
+        {"\xE2\x80\x8D", "\xE2\x80\x8D"},
+        {"\xE2\x80\xAF", "\xE2\x80\xAF"},
+        {"\xE2\x81\xAA", "\xE2\x81\xAA"},
+        {"\xF0\x9F\x98\x80", "\xF0\x9F\x98\x80"},
+    };
+    struct test_path path = test_path_join(model->root, "hidden.json");
+    size_t id = gs_vocab_size(model->vocab);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[16], expected[64];
+        write_tokenizer(path.text, cases[i].text, id);
+        snprintf(text, sizeof text, "<%s>", cases[i].text);
+        snprintf(expected, sizeof expected, "%zu\t\"<%s>\"\n", id, cases[i].shown);
+        process_expect(process_run("tokenize", path.text, "--special", text), expected);
+    }
+    unlink(path.text);
+}
+
+/* 64 MiB are read, and not a byte more. The file is all zeros, which are no ids. */
+static void test_largest_input(void **state)
+{
+    const struct cli_model *model = *state;
+    struct test_path path = test_path_join(model->root, "large");
+    const char *words = model->words;
+    test_file_write(path.text, "", 0);
+    assert_int_equal(truncate(path.text, (64 << 20) + 1), 0);
+    process_refuses(process_run("tokenize", words, "-f", path.text, "--count"),
+                    "large: more than 64 MiB, which no context holds");
+    struct process_options input = {.in_path = path.text};
+    process_refuses(process_run_as(input, "tokenize", words, "--decode", "-"),
+                    "standard input: more than 64");
+    assert_int_equal(truncate(path.text, 64 << 20), 0);
+    process_refuses(process_run_as(input, "tokenize", words, "--decode", "-"), "a NUL byte among the ids");
+    unlink(path.text);
+}
+
 static void test_refusals(void **state)
 {
     const struct cli_model *model = *state;
@@ -125,8 +200,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),   cmocka_unit_test(test_escapes), cmocka_unit_test(test_ids_and_count),
-        cmocka_unit_test(test_special), cmocka_unit_test(test_bytes),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_lines),         cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_ids_and_count), cmocka_unit_test(test_special),
+        cmocka_unit_test(test_bytes),         cmocka_unit_test(test_hidden_characters),
+        cmocka_unit_test(test_largest_input), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, cli_model_setup, cli_model_teardown);
 }

@@ -1,4 +1,5 @@
 /* gossamer verify: exit codes, the tables, the JSON, and what is refused. */
+#include "engine/verify.h"
 #include "tests/cli/process.h"
 #include "tests/support/files.h"
 
@@ -100,6 +101,62 @@ static void test_controls(void **state)
     json_decref(root);
 }
 
+/* What had no chance to act is not among those that behave. */
+static void test_tally(void **state)
+{
+    (void)state;
+    struct process_result result = process_run("verify", MODEL, "--controls", "-n", "40");
+    assert_int_equal(result.code, 0);
+    assert_non_null(strstr(result.out, "kv-ring-off-by-one is not exercised: it needs "));
+    assert_non_null(strstr(result.out, " tokens, and 40 were run\n"));
+    assert_null(strstr(result.out, "all 13 controls"));
+    assert_non_null(strstr(result.out, " of 13 controls behave, "));
+    process_free(&result);
+    result = process_run("verify", "tests/golden/models/one-expert", "--controls");
+    assert_non_null(strstr(result.out, "router-softmax-before-topk finds nothing to act on here"));
+    assert_non_null(strstr(result.out, " with nothing to act on ("));
+    process_free(&result);
+    json_t *root = run_json(process_run("verify", MODEL, "--controls", "--json", "-n", "40"), 0);
+    json_t *ring = json_array_get(json_object_get(root, "controls"), 13);
+    assert_string_equal(json_string_value(json_object_get(ring, "control")), "kv-ring-off-by-one");
+    assert_true(json_is_false(json_object_get(ring, "exercised")));
+    assert_true(json_integer_value(json_object_get(ring, "n_needed")) > 256);
+    assert_true(json_integer_value(json_object_get(root, "n_too_short")) >= 1);
+    json_decref(root);
+}
+
+/* A path is given whole and as it is. */
+static void test_json_paths(void **state)
+{
+    (void)state;
+    char *folder = test_folder_make(), target[4096], name[230];
+    memset(name, 'x', sizeof name);
+    strcpy(name + 220, "\\\xFF");
+    struct test_path link = test_path_join(folder, name);
+    assert_non_null(realpath(MODEL, target));
+    assert_int_equal(symlink(target, link.text), 0);
+    json_t *root = run_json(process_run("verify", link.text, "--json", "-n", "4"), 0);
+    const char *shown = json_string_value(json_object_get(root, "model"));
+    assert_int_equal(strncmp(shown, link.text, strlen(link.text) - 1), 0);
+    assert_string_equal(shown + strlen(link.text) - 1, "\xEF\xBF\xBD");
+    json_decref(root);
+    test_folder_remove(folder);
+}
+
+/* Both ways to the help name every control. */
+static void test_help(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct process_result result = i ? process_run("help", "verify") : process_run("verify", "--help");
+        assert_int_equal(result.code, 0);
+        for (int c = GS_CONTROL_NONE + 1; c < GS_CONTROL_COUNT; c++)
+            if (!strstr(result.out, gs_control_name((enum gs_control)c)))
+                fail_msg("the help lacks %s", gs_control_name((enum gs_control)c));
+        process_free(&result);
+    }
+}
+
 static void test_thresholds(void **state)
 {
     (void)state;
@@ -159,7 +216,8 @@ int main(void)
         cmocka_unit_test(test_table),      cmocka_unit_test(test_failure),
         cmocka_unit_test(test_json),       cmocka_unit_test(test_controls),
         cmocka_unit_test(test_thresholds), cmocka_unit_test(test_golden_beside_the_model),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_tally),
+        cmocka_unit_test(test_json_paths), cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
 /* The verifier: it passes what is right, and notices every way of being wrong that it is told of. */
 #include "engine/compare.h"
-#include "engine/verify.h"
-#include "engine/verify_golden.h"
+#include "engine/verify_checks.h"
 #include "tests/support/check.h"
 #include "tests/support/files.h"
 #include "tests/support/tiny_model.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,6 +15,17 @@
 #define SMALL_GOLDEN "tests/golden/data/one-layer.safetensors"
 
 /* ---------------------------------------------------------------- comparison */
+
+static const struct gs_check *find_check(const struct gs_verify_report *report, const char *component,
+                                         const char *measure)
+{
+    for (size_t i = 0; i < report->count; i++)
+        if (strcmp(report->checks[i].component, component) == 0 &&
+            strcmp(report->checks[i].measure, measure) == 0)
+            return &report->checks[i];
+    fail_msg("no check of %s, %s", component, measure);
+    return NULL;
+}
 
 static const int32_t three[] = {0, 1, 2};
 
@@ -86,6 +97,80 @@ static void test_distances(void **state)
     gs_comparison_close(c);
 }
 
+/* The yardstick is the largest value of all positions, wherever it is. */
+static void test_error_is_measured_by_the_largest(void **state)
+{
+    (void)state;
+    const float expected[3][4] = {{1, 0, 0, 0}, {2, 0, 0, 0}, {0, 0, -8, 0}};
+    const float found[3][4] = {{1.5f, 0, 0, 0}, {2.25f, 0, 0, 0}, {0, 0, -8, 0}};
+    struct gs_comparison *c = compare(found, expected);
+    const struct gs_distance *d = &c->stages[GS_STAGE_MOE][0];
+    assert_true(d->worst_error == 0.5 / 8.0);
+    assert_true(d->worst_difference == 0.5 && d->largest == 8.0);
+    assert_int_equal(d->error_at, 0);
+    gs_comparison_close(c);
+}
+
+enum { N_WIDE = 12 };
+
+static struct gs_record *make_logits(const float values[N_WIDE])
+{
+    struct gs_selection kept = {.logits = {three, 1}};
+    struct gs_record *record;
+    struct gs_error error;
+    assert_ok(gs_record_open(1, &kept, &record, &error), &error);
+    gs_record_tap(record, GS_STAGE_LOGITS, 0, values, 1, N_WIDE);
+    return record;
+}
+
+/* Three of the five most likely tokens are the same, in whatever order. */
+static void test_top_five(void **state)
+{
+    (void)state;
+    const float expected[N_WIDE] = {9, 8, 7, 6, 5, 0, 0, 0, 0, 0, 0, 0};
+    const float found[N_WIDE] = {7, 0, 9, 8, 0, 0, 0, 0, 0, 0, 6, 5};
+    struct gs_record *a = make_logits(found), *b = make_logits(expected);
+    struct gs_comparison *comparison;
+    struct gs_verify_report report = {.thresholds = gs_thresholds_find("exact", "native", "float32")};
+    struct gs_error error;
+    assert_ok(gs_comparison_open(1, &comparison, &error), &error);
+    gs_compare(comparison, a, b);
+    assert_true(comparison->sum_top5 == 3.0 / 5.0);
+    gs_compare(comparison, b, b);
+    assert_ok(gs_check_comparison(&report, comparison, &error), &error);
+    const struct gs_check *check = find_check(&report, "logits", "top 5 overlap");
+    assert_true(check->measured == 0.8 && check->limit == 0.98 && !check->pass);
+    gs_verify_report_free(&report);
+    gs_comparison_close(comparison);
+    gs_record_close(a);
+    gs_record_close(b);
+}
+
+/* A component that only one of the two saw has other bits. */
+static void test_same_bits(void **state)
+{
+    (void)state;
+    const float wrong[3][4] = {{1, 2, 3, 4}, {0, -2, 1, 0}, {4, 4, 3, 1}};
+    struct gs_record *records[] = {make_record(right), make_record(right), make_record(wrong),
+                                   make_record(NULL)};
+    struct gs_verify_report report = {0};
+    struct gs_error error;
+    for (size_t i = 1; i < 4; i++)
+        for (int swap = 0; swap < 2; swap++)
+            assert_ok(
+                gs_check_same_bits(&report, records[swap ? i : 0], records[swap ? 0 : i], "bits", &error),
+                &error);
+    for (size_t i = 0; i < report.count; i++) {
+        assert_int_equal(report.checks[i].compared, GS_STAGE_COUNT);
+        assert_true(report.checks[i].measured == (i < 2 ? 0.0 : GS_STAGE_COUNT));
+        assert_int_equal(report.checks[i].pass, i < 2);
+        assert_int_equal(report.checks[i].at, i < 2 ? -1 : i < 4 ? 2 : 0);
+    }
+    gs_verify_report_free(&report);
+    for (size_t i = 0; i < 4; i++)
+        gs_record_close(records[i]);
+}
+
 static void test_nan_is_the_worst(void **state)
 {
     (void)state;
@@ -144,17 +229,6 @@ static size_t failures(const char *model, const struct gs_verify_options *option
     return n_failed;
 }
 
-static const struct gs_check *find_check(const struct gs_verify_report *report, const char *component,
-                                         const char *measure)
-{
-    for (size_t i = 0; i < report->count; i++)
-        if (strcmp(report->checks[i].component, component) == 0 &&
-            strcmp(report->checks[i].measure, measure) == 0)
-            return &report->checks[i];
-    fail_msg("no check of %s, %s", component, measure);
-    return NULL;
-}
-
 static void test_golden_passes(void **state)
 {
     (void)state;
@@ -195,6 +269,85 @@ static void test_other_references_pass(void **state)
     gs_verify_report_free(&report);
     assert_int_equal(failures(MODEL, &few), 0);
 }
+
+/* ---------------------------------------------------------------- what was run */
+
+struct heard {
+    uint64_t done, total;
+    size_t most_threads;
+};
+
+static size_t count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    size_t n = 0;
+    while (tasks && readdir(tasks))
+        n++;
+    if (tasks)
+        closedir(tasks);
+    return n;
+}
+
+static void hear(void *user, uint64_t done, uint64_t total)
+{
+    struct heard *heard = user;
+    size_t n_threads = count_threads();
+    assert_true(done > heard->done && done <= total);
+    assert_true(heard->total == 0 || heard->total == total);
+    heard->most_threads = n_threads > heard->most_threads ? n_threads : heard->most_threads;
+    heard->done = done;
+    heard->total = total;
+}
+
+/* Every token that is reported was run, as often as the progress says. */
+static void test_tokens_are_run(void **state)
+{
+    (void)state;
+    static const struct {
+        struct gs_verify_options options;
+        uint64_t n_tokens, n_run;
+    } cases[] = {
+        {{.n_tokens = 300}, 300, 2 * 300},
+        {{.n_tokens = 20}, 20, 2 * 20},
+        {{0}, 141, 2 * 141},
+        {{.n_tokens = 300, .against = "cpu:exact"}, 300, 2 * 300 + 2 * 141},
+        {{.n_tokens = 20, .against = "cpu:exact"}, 20, 2 * 20 + 2 * 20},
+        {{.n_tokens = 300, .golden = SMALL_GOLDEN}, 300, 300 + 141},
+        {{.n_tokens = 20, .golden = SMALL_GOLDEN}, 20, 20 + 20},
+        {{.n_tokens = 300, .golden = SMALL_GOLDEN, .control = GS_CONTROL_SINKS}, 300, 300},
+        {{.n_tokens = 300, .control = GS_CONTROL_SINKS}, 300, 2 * 300},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gs_verify_options options = cases[i].options;
+        struct heard heard = {0};
+        options.progress = hear;
+        options.progress_user = &heard;
+        struct gs_verify_report report = verify(SMALL, &options);
+        assert_int_equal(report.n_tokens, cases[i].n_tokens);
+        assert_int_equal(heard.done, cases[i].n_run);
+        assert_int_equal(heard.total, cases[i].n_run);
+        gs_verify_report_free(&report);
+    }
+}
+
+/* The second run of the cuts is on another number of threads: together with the first, so many more. */
+static void test_cuts_change_the_threads(void **state)
+{
+    (void)state;
+    size_t before = count_threads();
+    if (before == 0)
+        skip();
+    for (size_t n = 1; n <= 4; n++) {
+        struct heard heard = {0};
+        struct gs_verify_options options = {.n_threads = n, .progress = hear, .progress_user = &heard};
+        struct gs_verify_report report = verify(SMALL, &options);
+        assert_int_equal(report.n_failed, 0);
+        assert_int_equal(heard.most_threads - before, n - 1 + (n == 3 ? 2 : 3) - 1);
+        gs_verify_report_free(&report);
+    }
+}
+
+/* ---------------------------------------------------------------- controls */
 
 /* Every control, with a golden and without one. */
 static void test_kill_fails(void **state)
@@ -390,6 +543,35 @@ static void test_refused_options(void **state)
     assert_fails(gs_verify(SMALL, &stop, &report, &error), GS_CANCELLED, "", &error);
 }
 
+/* The bars as docs/verify.md has them; a change here needs a reason there. */
+static void test_threshold_table(void **state)
+{
+    (void)state;
+    static const struct gs_thresholds table[] = {
+        {"exact", "native", "float32", 6e-7, 4e-7, 0.999999, 1e-4, 1.0, 0.999999, 0.9999995, 1e-4, 1e-6, 1e-7,
+         1.0, 0.98},
+        {"exact", "native", "bfloat16", 6e-7, 4e-7, 0.0, NAN, 0.85, 0.0, 0.995, NAN, NAN, 2e-2, 0.90, 0.85},
+        {"fast", "native", "float32", 6e-7, 4e-7, 0.99, NAN, 0.95, 0.999, 0.9995, NAN, NAN, 1e-3, 0.99, 0.95},
+        {"exact", "q8", "float32", 6e-7, 4e-7, 0.99, NAN, 0.95, 0.999, 0.9995, NAN, NAN, 1e-3, 0.99, 0.95},
+        {"fast", "q8", "float32", 6e-7, 4e-7, 0.98, NAN, 0.93, 0.998, 0.999, NAN, NAN, 2e-3, 0.98, 0.93},
+    };
+    assert_int_equal(gs_threshold_count, sizeof table / sizeof *table);
+    for (size_t i = 0; i < gs_threshold_count; i++) {
+        const struct gs_thresholds *row =
+            gs_thresholds_find(table[i].precision, table[i].weights, table[i].reference);
+        const size_t first = offsetof(struct gs_thresholds, yarn_error), step = sizeof(double);
+        assert_non_null(row);
+        for (size_t at = first; at < sizeof *row; at += step) {
+            double is, should;
+            memcpy(&is, (const char *)row + at, step);
+            memcpy(&should, (const char *)&table[i] + at, step);
+            if (is != should && !(isnan(is) && isnan(should)))
+                fail_msg("%s %s against %s, bar %zu: %g, must be %g", row->precision, row->weights,
+                         row->reference, (at - first) / step, is, should);
+        }
+    }
+}
+
 static void test_tables(void **state)
 {
     (void)state;
@@ -412,11 +594,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_records),
         cmocka_unit_test(test_distances),
+        cmocka_unit_test(test_error_is_measured_by_the_largest),
+        cmocka_unit_test(test_top_five),
+        cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_nan_is_the_worst),
         cmocka_unit_test(test_missing_component),
         cmocka_unit_test(test_first_difference),
         cmocka_unit_test(test_golden_passes),
         cmocka_unit_test(test_other_references_pass),
+        cmocka_unit_test(test_tokens_are_run),
+        cmocka_unit_test(test_cuts_change_the_threads),
         cmocka_unit_test(test_kill_fails),
         cmocka_unit_test(test_kill_without_effect),
         cmocka_unit_test(test_first_failure_is_where_it_broke),
@@ -425,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_spoilt_golden_makes_controls_misbehave),
         cmocka_unit_test(test_refused_goldens),
         cmocka_unit_test(test_refused_options),
+        cmocka_unit_test(test_threshold_table),
         cmocka_unit_test(test_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * Fuzzes src/format/gguf.c and what reads its metadata: model/gguf_config.c and text/gguf_vocab.c.
  * Input: the bytes of a file.
  */
+#include "base/utf8.h"
 #include "model/gguf_config.h"
 #include "text/vocab.h"
 
@@ -59,6 +60,44 @@ static void check_entries(const struct gs_file_map *map, const struct gs_gguf *g
     }
 }
 
+/* Appends what of the bytes is UTF-8. */
+static size_t put_valid(char *out, const char *bytes, size_t size)
+{
+    size_t n = 0;
+    for (size_t at = 0, length; at < size; at += length) {
+        if (gs_utf8_decode(bytes + at, size - at, &length) > 0x10FFFF)
+            continue;
+        memcpy(out + n, bytes + at, length);
+        n += length;
+    }
+    return n;
+}
+
+/*
+ * Encodes what of the input is UTF-8, which has the texts of the tokens in it, and after it a character of
+ * four bytes. Valid text is read where it is: here in an allocation that ends with it, so that a read past it
+ * is seen.
+ */
+static void check_encode(const struct gs_vocab *vocab, const uint8_t *input, size_t size)
+{
+    static const char edge[] = "\xF0\x9F\x98\x80";
+    struct gs_tokens tokens = {0};
+    struct gs_error error;
+    char *text = malloc(size + sizeof edge);
+    check(text);
+    size_t n = put_valid(text, (const char *)input, size);
+    n += put_valid(text + n, edge, sizeof edge - 1);
+    char *exact = malloc(n);
+    check(exact);
+    memcpy(exact, text, n);
+    check(gs_vocab_encode_special(vocab, exact, n, &tokens, &error) == GS_OK);
+    for (size_t i = 0; i < tokens.count; i++)
+        check(tokens.ids[i] >= 0 && (size_t)tokens.ids[i] < gs_vocab_size(vocab));
+    gs_tokens_free(&tokens);
+    free(exact);
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
     static char path[] = "fuzz";
@@ -81,10 +120,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     }
     gs_arena_free(&arena);
     if (size >= 4 && memcmp(input, "GGUF", 4) == 0) {
-        if (gs_vocab_parse("fuzz", (const char *)input, size, &vocab, &error) == GS_OK)
+        if (gs_vocab_parse("fuzz", (const char *)input, size, &vocab, &error) == GS_OK) {
+            check_encode(vocab, input, size);
             gs_vocab_close(vocab);
-        else
+        } else {
             check_failure(&error);
+        }
     }
     return 0;
 }

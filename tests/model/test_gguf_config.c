@@ -183,6 +183,13 @@ static void patterns(void **state)
     gguf_array(&file, key, GS_GGUF_U32, 4);
     gguf_put(&file.entries, "\0\0\0\0\1\0\0\0\2\0\0\0\0\0\0\0", 16);
     refuse(&file, GS_MALFORMED, "must be a number of layers or a truth value for each layer");
+    static const uint64_t beyond[] = {1025, (uint64_t)-1, (uint64_t)INT64_MIN, INT64_MAX};
+    for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
+        file = without(NULL);
+        gguf_value(&file, key, GS_GGUF_I64);
+        gguf_put_u64(&file.entries, beyond[i]);
+        refuse(&file, GS_MALFORMED, "must be a number of layers or a truth value for each layer");
+    }
     file = without(NULL);
     gguf_text(&file, key, "every second");
     refuse(&file, GS_MALFORMED, "is \"every second\", must be a number of layers");
@@ -294,16 +301,42 @@ static void keys_that_would_change_the_arithmetic(void **state)
     accept(&file);
     static const struct {
         const char *key;
-        float value;
-    } cases[] = {
-        {"gpt-oss.attention.value_length", 32},          {"gpt-oss.rope.dimension_count", 8},
-        {"gpt-oss.rope.scaling.attn_factor", 1.5f},      {"gpt-oss.expert_shared_count", 1},
-        {"gpt-oss.rope.freq_base_swa", 10000.0f},        {"gpt-oss.final_logit_softcapping", 30.0f},
-        {"gpt-oss.rope.scaling.yarn_ext_factor", -1.0f},
+        float neutral;
+    } keys[] = {
+        {"attention.value_length", 16},
+        {"attention.key_length_swa", 16},
+        {"attention.value_length_swa", 16},
+        {"rope.dimension_count", 16},
+        {"rope.dimension_count_swa", 16},
+        {"rope.freq_base_swa", 150000.0f},
+        {"rope.scaling.attn_factor", 1},
+        {"rope.scaling.yarn_ext_factor", 1},
+        {"rope.scaling.yarn_attn_factor", 1},
+        {"rope.scaling.yarn_log_multiplier", 0},
+        {"attn_logit_softcapping", 0},
+        {"final_logit_softcapping", 0},
+        {"logit_scale", 1},
+        {"residual_scale", 1},
+        {"embedding_scale", 1},
+        {"expert_shared_count", 0},
+        {"leading_dense_block_count", 0},
+        {"expert_weights_scale", 1},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    static const float others[] = {0.5f, -1.0f, 2.0f};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        char key[100], part[160];
+        snprintf(key, sizeof key, "gpt-oss.%s", keys[i].key);
         file = without(NULL);
-        gguf_f32(&file, cases[i].key, cases[i].value);
+        gguf_f32(&file, key, keys[i].neutral);
+        accept(&file);
+        snprintf(part, sizeof part, "%s is ", key);
+        for (size_t k = 0; k < 3; k++) {
+            file = without(NULL);
+            gguf_f32(&file, key, others[k]);
+            refuse(&file, GS_UNSUPPORTED, part);
+        }
+        file = without(NULL);
+        gguf_text(&file, key, "none");
         refuse(&file, GS_UNSUPPORTED, "or absent");
     }
 }

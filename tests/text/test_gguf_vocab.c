@@ -194,6 +194,7 @@ static void user_defined_tokens_are_text(void **state)
     struct gs_tokens tokens = {0};
     assert_int_equal(gs_vocab_size(vocab), v.count);
     assert_false(gs_vocab_is_special(vocab, (int32_t)last));
+    assert_int_equal(gs_vocab_special(vocab, "<mine>"), -1);
     assert_ok(gs_vocab_encode_special(vocab, "<mine>", 6, &tokens, &error), &error);
     assert_true(tokens.count == 1 && tokens.ids[0] == (int32_t)last);
     gs_tokens_free(&tokens);
@@ -278,6 +279,9 @@ static void damaged_lists(void **state)
         {300, 1, "\xc4", GS_MALFORMED, "stands for no byte"},
         {300, 1, "\xc4\x41", GS_MALFORMED, "stands for no byte"},
         {300, 1, "\xe6\xa8\xa1", GS_MALFORMED, "stands for no byte"},
+        {300, 3, "\xF0", GS_MALFORMED, "tokens[300]: the text of an added token, \"\\xF0\", must be UTF-8"},
+        {300, 4, "<\xF0\x9F\x98>", GS_MALFORMED, "must be UTF-8"},
+        {300, 4, "\xED\xA0\x80", GS_MALFORMED, "must be UTF-8"},
         {300, 3, "<|call|>", GS_MALFORMED, "the added token \"<|call|>\" occurs twice"},
         {300, 1, "!", GS_MALFORMED, "have the same token"},
         {0, 5, "!", GS_MALFORMED, ""},
@@ -308,7 +312,7 @@ static void damaged_lists(void **state)
     }
     free(v.merges[5]);
     v.merges[5] = strdup(v.merges[4]);
-    refuse(make(&v), GS_MALFORMED, "");
+    refuse(make(&v), GS_MALFORMED, "tokenizer.ggml.merges[4] and [5] join the same two tokens");
     release(&v);
 }
 

@@ -1,0 +1,320 @@
+/* gossamer bench: how fast is it here, and what share of the machine is that? */
+#include "cli/bench.h"
+
+#include "backend/cpu/measure.h"
+#include "base/status.h"
+#include "cli/commands.h"
+#include "cli/hub.h"
+#include "cli/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BANDWIDTH_RUNS 11
+#define MAX_WORDS      64 /* of the command, as the JSON repeats it */
+
+struct settings {
+    const char *prompt, *generate, *depth, *threads, *experts; /* lists of numbers */
+    const char *backend;
+    const char *kernel;
+    const char *gate;
+    int64_t n_prompts;
+    int64_t n_runs;
+    int64_t layer;
+    int64_t expert;
+    bool scalar_load;
+    bool json;
+    bool markdown;
+};
+
+static const struct gs_option options[] = {
+    {.kind = GS_OPTION_HEADING, .help = "The model (lists: numbers separated by commas):"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "prompt",
+     .letter = 'p',
+     .value = "LIST",
+     .offset = offsetof(struct settings, prompt),
+     .help = "rows that read a prompt of so many tokens; 0: none"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "generate",
+     .letter = 'n',
+     .value = "LIST",
+     .offset = offsetof(struct settings, generate),
+     .help = "rows that generate so many tokens one by one; 0: none\n"
+             "(default, if no row is asked for: -p 128 -n 16)"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "depth",
+     .letter = 'd',
+     .value = "LIST",
+     .offset = offsetof(struct settings, depth),
+     .help = "each row with so many tokens in the context before (0)"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "prompts",
+     .value = "N",
+     .offset = offsetof(struct settings, n_prompts),
+     .help = "a row of N short prompts, each continued greedily by 32\ntokens; only the steady part is timed",
+     .least = 1,
+     .most = 64},
+    {.kind = GS_OPTION_TEXT,
+     .name = "backend",
+     .value = "NAME",
+     .offset = offsetof(struct settings, backend),
+     .help = "default: the best that this machine has"},
+    {.kind = GS_OPTION_HEADING, .help = "One expert, without the model:"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "kernel",
+     .value = "NAME",
+     .offset = offsetof(struct settings, kernel),
+     .help = "moe_gate_up_mxfp4_f32 or moe_down_mxfp4_f32: the kernel\n"
+             "on one expert's bytes, which are all that is read"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "layer",
+     .value = "L",
+     .offset = offsetof(struct settings, layer),
+     .help = "whose experts (0)",
+     .most = 1023},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "expert",
+     .value = "E",
+     .offset = offsetof(struct settings, expert),
+     .help = "which one; the first of several (0)",
+     .most = 1023},
+    {.kind = GS_OPTION_TEXT,
+     .name = "experts",
+     .value = "LIST",
+     .offset = offsetof(struct settings, experts),
+     .help = "rows with so many experts in one launch (1)"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "scalar-load",
+     .offset = offsetof(struct settings, scalar_load),
+     .help = "beside each row a control that loads byte by byte"},
+    {.kind = GS_OPTION_HEADING, .help = "A campaign:"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "gate",
+     .value = "FILE",
+     .offset = offsetof(struct settings, gate),
+     .help = "runs the command that a campaign file names, several times,\n"
+             "and states the outcome (bench/campaign/README.md)"},
+    {.kind = GS_OPTION_HEADING, .help = "Runs and output:"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "threads",
+     .letter = 't',
+     .value = "LIST",
+     .offset = offsetof(struct settings, threads),
+     .help = "every row with so many threads (one a processor)"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "runs",
+     .letter = 'r',
+     .value = "N",
+     .offset = offsetof(struct settings, n_runs),
+     .help = "timed runs of a row, after one untimed (5; kernels: 101)",
+     .least = 1,
+     .most = GS_BENCH_MAX_RUNS},
+    {.kind = GS_OPTION_FLAG,
+     .name = "json",
+     .offset = offsetof(struct settings, json),
+     .help = "one JSON object with every run's time"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "md",
+     .offset = offsetof(struct settings, markdown),
+     .help = "the table in Markdown"},
+    {.kind = GS_OPTION_END},
+};
+
+/* ---------------------------------------------------------------- the report */
+
+void gs_bench_report_free(struct gs_bench_report *report)
+{
+    for (size_t i = 0; i < report->n_rows; i++)
+        free(report->rows[i].seconds);
+    free(report->rows);
+    free(report->machine);
+    free(report->experts);
+    *report = (struct gs_bench_report){0};
+}
+
+gs_status gs_bench_row_add(struct gs_bench_report *report, size_t n_runs, struct gs_bench_row **out,
+                           struct gs_error *error)
+{
+    *out = NULL;
+    if (report->n_rows == GS_BENCH_MAX_ROWS)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "more than %d rows: shorten the lists", GS_BENCH_MAX_ROWS);
+    struct gs_bench_row *rows = realloc(report->rows, (report->n_rows + 1) * sizeof *rows);
+    if (!rows)
+        return gs_fail_memory(error, (report->n_rows + 1) * sizeof *rows);
+    report->rows = rows;
+    double *seconds = calloc(n_runs, sizeof *seconds);
+    if (!seconds)
+        return gs_fail_memory(error, n_runs * sizeof *seconds);
+    *out = &report->rows[report->n_rows++];
+    **out = (struct gs_bench_row){.seconds = seconds, .n_runs = n_runs};
+    return GS_OK;
+}
+
+gs_status gs_bench_measure_bandwidth(struct gs_bench_report *report, size_t n_threads,
+                                     struct gs_bench_bandwidth **out, struct gs_error *error)
+{
+    struct gs_measure *measure = NULL;
+    double rates[BANDWIDTH_RUNS];
+    *out = NULL;
+    struct gs_bench_bandwidth *list = realloc(report->machine, (report->n_machine + 1) * sizeof *list);
+    if (!list)
+        return gs_fail_memory(error, (report->n_machine + 1) * sizeof *list);
+    report->machine = list;
+    gs_status status = gs_measure_open(n_threads, &measure, error);
+    if (status != GS_OK)
+        return status;
+    gs_measure_read(measure);
+    for (size_t i = 0; i < BANDWIDTH_RUNS; i++)
+        rates[i] = gs_measure_read(measure);
+    *out = &list[report->n_machine++];
+    **out = (struct gs_bench_bandwidth){.n_threads = gs_measure_threads(measure),
+                                        .bytes_per_second = gs_bench_spread(rates, BANDWIDTH_RUNS),
+                                        .buffer_bytes = gs_measure_buffer_bytes(measure)};
+    snprintf(report->isa, sizeof report->isa, "%s", gs_measure_isa(measure));
+    gs_measure_close(measure);
+    gs_bench_forget_peak(); /* the buffer is not what the model needs */
+    return GS_OK;
+}
+
+/* ---------------------------------------------------------------- settings */
+
+/* "128,512" -> numbers from `least` to `most`; text NULL: `otherwise` alone. */
+static gs_status parse_list(const char *what, const char *text, int64_t least, int64_t most,
+                            int64_t otherwise, struct gs_bench_list *list, struct gs_error *error)
+{
+    *list = (struct gs_bench_list){.values = {otherwise}, .count = 1};
+    for (list->count = text ? 0 : 1; text;) {
+        char number[24];
+        size_t size = strcspn(text, ",");
+        if (list->count == GS_BENCH_MAX_LIST)
+            return gs_fail(error, GS_INVALID_ARGUMENT, "%s: more than %d numbers", what, GS_BENCH_MAX_LIST);
+        snprintf(number, sizeof number, "%.*s", (int)(size < sizeof number ? size : sizeof number), text);
+        gs_status status = gs_parse_integer(what, number, least, most, &list->values[list->count++], error);
+        if (status != GS_OK)
+            return status;
+        text = text[size] == ',' ? text + size + 1 : NULL;
+    }
+    return GS_OK;
+}
+
+static gs_status check_combination(const struct settings *s, struct gs_error *error)
+{
+    if (s->json && s->markdown)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--json and --md: choose one");
+    if (s->kernel && (s->prompt || s->generate || s->depth || s->n_prompts > 0))
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--kernel measures no tokens: leave -p, -n, -d and --prompts out");
+    if (s->kernel && s->backend && strcmp(s->backend, "cpu") != 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--kernel: no kernels of backend \"%s\" to measure: cpu has some",
+                       gs_quote(s->backend).text);
+    if (!s->kernel && (s->layer != 0 || s->expert != 0 || s->experts || s->scalar_load))
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--layer, --expert, --experts and --scalar-load go with --kernel NAME");
+    return GS_OK;
+}
+
+static gs_status read_settings(const struct settings *s, struct gs_bench_settings *out,
+                               struct gs_error *error)
+{
+    bool asks = s->prompt || s->generate || s->n_prompts > 0;
+    out->backend = s->backend;
+    out->n_prompts = s->n_prompts;
+    out->n_runs = s->n_runs;
+    out->layer = s->layer;
+    out->expert = s->expert;
+    out->scalar_load = s->scalar_load;
+    gs_status status = check_combination(s, error);
+    if (status == GS_OK)
+        status = parse_list("--prompt", s->prompt, 0, 1 << 20, asks ? 0 : 128, &out->prompt, error);
+    if (status == GS_OK)
+        status = parse_list("--generate", s->generate, 0, 1 << 20, asks ? 0 : 16, &out->generate, error);
+    if (status == GS_OK)
+        status = parse_list("--depth", s->depth, 0, 1 << 20, 0, &out->depth, error);
+    if (status == GS_OK)
+        status = parse_list("--threads", s->threads, s->threads ? 1 : 0, 1024, 0, &out->threads, error);
+    if (status == GS_OK)
+        status = parse_list("--experts", s->experts, 1, 1024, 1, &out->experts, error);
+    if (status == GS_OK && s->kernel)
+        status = gs_measure_kernel_find(s->kernel, &out->kernel, error);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static gs_status measure(const struct settings *s, const char *model, const char *const *words,
+                         size_t n_words, struct gs_output *out, struct gs_error *error)
+{
+    struct gs_bench_settings settings = {.model = model};
+    struct gs_bench_report report = {0};
+    struct gs_bench_machine machine = gs_bench_machine();
+    gs_status status = read_settings(s, &settings, error);
+    size_t size = strlen(model);
+    while (size > 1 && model[size - 1] == '/')
+        size--;
+    size_t from = size;
+    while (from > 0 && model[from - 1] != '/')
+        from--;
+    snprintf(report.model, sizeof report.model, "%.*s", (int)(size - from), model + from);
+    if (status == GS_OK)
+        status = settings.kernel ? gs_bench_kernel(&settings, &report, error)
+                                 : gs_bench_model(&settings, &report, error);
+    if (status == GS_OK && s->json)
+        status = gs_bench_show_json(&report, &machine, words, n_words, out, error);
+    else if (status == GS_OK)
+        gs_bench_show(&report, &machine, s->markdown, out);
+    gs_bench_report_free(&report);
+    return status;
+}
+
+/* The command's words, the model's path in them as the word MODEL: it is of no use elsewhere. */
+static size_t copy_words(int argc, char **argv, const char *model, const char **words)
+{
+    size_t n = 0;
+    words[n++] = "gossamer";
+    for (int i = 0; i < argc && n < MAX_WORDS; i++)
+        words[n++] = argv[i] == model ? "MODEL" : argv[i];
+    return n;
+}
+
+static int bench_main(const struct gs_command *command, int argc, char **argv)
+{
+    struct settings settings = {0};
+    struct gs_operands operands;
+    struct gs_output output;
+    struct gs_error error = {0};
+    struct gs_buffer path = {0};
+    const char *words[MAX_WORDS];
+    gs_status status = gs_options_parse(command, argc, argv, &settings, &operands, &error);
+    if (status == GS_OK && operands.help) {
+        gs_options_help(command, stdout);
+        return GS_EXIT_OK;
+    }
+    const char *model = operands.list[0];
+    if (status == GS_OK && !model)
+        status = gs_fail(&error, GS_INVALID_ARGUMENT, "no model: gossamer bench %s", command->usage);
+    if (status != GS_OK)
+        return gs_report(status, &error);
+    size_t n_words = copy_words(argc, argv, model, words);
+    gs_output_open(&output, false);
+    status = gs_find_model(&model, &path, &error);
+    if (status == GS_OK)
+        status = settings.gate ? gs_bench_gate(settings.gate, model, settings.json, &output, &error)
+                               : measure(&settings, model, words, n_words, &output, &error);
+    gs_buffer_free(&path);
+    return gs_output_end(&output, status, &error);
+}
+
+const struct gs_command gs_command_bench = {
+    .name = "bench",
+    .usage = "MODEL [-p LIST] [-n LIST] [--kernel NAME | --gate FILE] [--json | --md]",
+    .summary = "Measures speed, and what share of this machine's memory bandwidth that is.",
+    .details =
+        "Each figure is the median of the runs, with the smallest and the largest. GB/s counts the bytes of\n"
+        "weights that were read; the bandwidth is measured first, by reading a large buffer.",
+    .options = options,
+    .max_operands = 1,
+    .run = bench_main,
+};

@@ -1,0 +1,415 @@
+/* gossamer chat: a conversation in the terminal. */
+#include "cli/chat.h"
+
+#include "base/file_write.h"
+#include "base/status.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/report.h"
+#include "cli/terminal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_ROUNDS 50 /* of calls in one turn: more is a model that turns in circles */
+
+#define AT(field) offsetof(struct gs_chat_settings, field)
+
+static const struct gs_option options[] = {
+    {.kind = GS_OPTION_HEADING, .help = "The conversation:"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "system",
+     .value = "TEXT",
+     .offset = AT(system),
+     .help = "instructions that stand above it"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "effort",
+     .value = "LEVEL",
+     .offset = AT(effort),
+     .help = "of the reasoning: low, medium (default) or high"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "load",
+     .value = "NAME",
+     .offset = AT(load),
+     .help = "go on with a saved one: a name, or a path"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "date",
+     .value = "DATE",
+     .offset = AT(date),
+     .help = "what the model takes for today (default: today)"},
+    {.kind = GS_OPTION_FLAG, .name = "no-date", .offset = AT(no_date), .help = "do not tell it the date"},
+
+    {.kind = GS_OPTION_HEADING, .help = "Functions:"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "tools",
+     .value = "FILE",
+     .offset = AT(tools),
+     .help = "declares the functions in FILE: a JSON array as in \"tools\" of a\nrequest"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "tool-command",
+     .value = "CMD",
+     .offset = AT(tool_command),
+     .help = "a call runs CMD, when you agree: its arguments on standard input,\nits name in "
+             "GOSSAMER_FUNCTION, standard output is the result\n(default: you type the result)"},
+
+    {.kind = GS_OPTION_HEADING, .help = "How long:"},
+    GS_SETUP_LENGTH_OPTIONS(struct gs_chat_settings, setup),
+    GS_SETUP_SAMPLING_OPTIONS(struct gs_chat_settings, setup),
+    GS_SETUP_MACHINE_OPTIONS(struct gs_chat_settings, setup),
+
+    {.kind = GS_OPTION_HEADING, .help = "The terminal:"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "show-reasoning",
+     .offset = AT(show_reasoning),
+     .help = "do not fold the reasoning"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "no-history",
+     .offset = AT(no_history),
+     .help = "do not keep the lines you type on the disk"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "no-snapshot",
+     .offset = AT(no_snapshot),
+     .help = "/save writes the messages alone"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "raw-control",
+     .offset = AT(keep_control),
+     .help = "do not remove control characters\n(a model's text can then change your terminal)"},
+
+    GS_SETUP_SCRIPT_OPTIONS(struct gs_chat_settings, setup),
+    {.kind = GS_OPTION_END},
+};
+
+static gs_status read_settings(const struct gs_command *command, int argc, char **argv,
+                               struct gs_chat_settings *s, bool *is_help, struct gs_error *error)
+{
+    struct gs_operands operands;
+    *s = (struct gs_chat_settings){.setup = GS_SETUP_DEFAULTS};
+    gs_status status = gs_options_parse(command, argc, argv, s, &operands, error);
+    *is_help = status == GS_OK && operands.help;
+    if (status != GS_OK || *is_help)
+        return status;
+    if (operands.count == 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "no model: gossamer chat %s", command->usage);
+    s->setup.model = operands.list[0];
+    if (s->tool_command && s->tool_command[0] == '\0')
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--tool-command: a command is expected");
+    return GS_OK;
+}
+
+/* ---------------------------------------------------------------- an answer */
+
+/* Why an answer is not whole, in one line. */
+static void say_end(const struct gs_chat *chat, const struct gs_turn *turn)
+{
+    const struct gs_view *view = &chat->view;
+    bool thinking = turn->answer.content.size == 0 && turn->n_reasoning > 0;
+    const char *where = thinking ? ", in the reasoning: there is no answer" : "";
+    if (turn->end == GS_TURN_INTERRUPTED)
+        gs_view_say(view, "stopped; what was said stays in the conversation (/retry, /undo)");
+    else if (turn->end == GS_TURN_LIMIT)
+        gs_view_say(view, "the limit of %lld tokens was reached%s", (long long)chat->setup.settings->n_tokens,
+                    where);
+    else if (turn->end == GS_TURN_FULL)
+        gs_view_say(view, "the context of %lld tokens is full%s: /undo, /clear, or a larger --ctx",
+                    (long long)chat->setup.plan.n_ctx, where);
+    else if (turn->end == GS_TURN_RAN_OUT)
+        gs_view_say(view, "the script ran out%s", where);
+    if (turn->end != GS_TURN_STOP && turn->answer.n_call > 0)
+        gs_view_say(view, "a call was cut off: it is not made");
+}
+
+/* The results of the last `n_call` calls, in their order. */
+static gs_status make_calls(struct gs_chat *chat, const struct gs_turn *turn, size_t n_call, bool *stopped,
+                            struct gs_error *error)
+{
+    struct gs_buffer result = {0};
+    gs_status status = gs_buffer_append(&result, "", 0, error);
+    *stopped = false;
+    for (size_t i = 0; i < n_call && status == GS_OK; i++) {
+        if (*stopped)
+            gs_buffer_clear(&result);
+        if (*stopped)
+            status = gs_buffer_append_text(&result, "[stopped by the user]", error);
+        else
+            status = gs_tool_call(&chat->tools, turn->conversation, &turn->answer.calls[i], &result, stopped,
+                                  error);
+        if (status == GS_OK)
+            status = gs_dialog_add_result(&chat->dialog, chat->dialog.n_call - n_call + i, result.data,
+                                          result.size, error);
+    }
+    gs_buffer_free(&result);
+    return status;
+}
+
+/* One round: a turn, its place in the conversation, its calls. *goes_on: their results are to be answered. */
+static gs_status answer_once(struct gs_chat *chat, struct gs_sums *sums, bool *goes_on,
+                             struct gs_error *error)
+{
+    bool after_result = sums->n_answer > 0;
+    struct gs_conversation conversation = {0};
+    struct gs_turn turn = {.setup = &chat->setup,
+                           .timeline = &chat->timeline,
+                           .output = &chat->output,
+                           .conversation = &conversation,
+                           .replay = chat->dialog.replay,
+                           .after_result = after_result,
+                           .generation = chat->generation++,
+                           .fn = gs_view_event,
+                           .user = &chat->view};
+    size_t n_call = 0;
+    bool stopped = false;
+    *goes_on = false;
+    gs_status status = gs_dialog_build(&chat->dialog, &conversation, error);
+    if (status == GS_OK) {
+        gs_view_begin(&chat->view, after_result);
+        gs_interrupt_rearm();
+        if (gs_line_is_interactive(chat->reader))
+            gs_terminal_echo(false);
+        status = gs_turn_run(&turn, error);
+        if (gs_line_is_interactive(chat->reader))
+            gs_terminal_echo(true);
+    }
+    if (status == GS_OK) {
+        gs_sums_add(sums, &turn);
+        gs_sums_add(&chat->sums, &turn);
+        say_end(chat, &turn);
+        status = gs_dialog_add_answer(&chat->dialog, &turn, &n_call, error);
+    }
+    if (status == GS_OK && n_call > 0)
+        status = make_calls(chat, &turn, n_call, &stopped, error);
+    *goes_on = status == GS_OK && n_call > 0 && !stopped;
+    gs_turn_free(&turn);
+    gs_conversation_free(&conversation);
+    return status;
+}
+
+gs_status gs_chat_answer(struct gs_chat *chat, struct gs_error *error)
+{
+    bool goes_on = true;
+    struct gs_sums sums = {0};
+    gs_status status = GS_OK;
+    while (status == GS_OK && goes_on && sums.n_answer < MAX_ROUNDS)
+        status = answer_once(chat, &sums, &goes_on, error);
+    if (status == GS_OK && goes_on)
+        gs_view_say(&chat->view, "stopped after %d rounds of calls", MAX_ROUNDS);
+    if (sums.n_answer > 0)
+        gs_view_status(&chat->view, &sums, chat->setup.plan.n_ctx);
+    if (status == GS_CONTEXT_FULL) {
+        gs_view_say(&chat->view, "%s", error->message);
+        if (sums.n_answer == 0) { /* nothing of it was run: as if it had not been said */
+            gs_dialog_cut(&chat->dialog, gs_dialog_last(&chat->dialog, "user"));
+            gs_view_say(&chat->view, "your message was not taken; /undo or /clear make room");
+        }
+        status = GS_OK;
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- the loop */
+
+static gs_status take_line(struct gs_chat *chat, struct gs_buffer *text, enum gs_chat_next *next,
+                           struct gs_error *error)
+{
+    size_t size = text->size, begin = 0;
+    *next = GS_CHAT_GO_ON;
+    while (size > 0 && strchr(" \t\r\n", text->data[size - 1]))
+        size--;
+    text->data[size] = '\0';
+    if (size == 0)
+        return GS_OK;
+    if (gs_chat_is_command(text->data))
+        return gs_chat_command(chat, text->data, next, error);
+    if (strncmp(text->data, "//", 2) == 0)
+        begin = 1;
+    *next = GS_CHAT_ANSWER;
+    return gs_dialog_add_user(&chat->dialog, text->data + begin, size - begin, error);
+}
+
+/* At the prompt: the first Ctrl-C gives the line up, the second in a row leaves. */
+static bool leaves(const struct gs_chat *chat, enum gs_line_end end, bool *warned)
+{
+    if (end == GS_LINE_EOF)
+        return true;
+    if (end != GS_LINE_INTERRUPTED) {
+        *warned = false;
+        return false;
+    }
+    if (*warned)
+        return true;
+    *warned = true;
+    gs_view_say(&chat->view, "Ctrl-C again, Ctrl-D or /quit leave");
+    return false;
+}
+
+static gs_status converse(struct gs_chat *chat, struct gs_error *error)
+{
+    const char *prompt = chat->view.color ? "\1\033[1;32m\1> \1\033[0m\1" : "> ";
+    struct gs_buffer text = {0};
+    enum gs_chat_next next = GS_CHAT_GO_ON;
+    bool warned = false;
+    gs_status status = GS_OK;
+    while (status == GS_OK && next != GS_CHAT_QUIT && gs_output_ok(&chat->output)) {
+        enum gs_line_end end;
+        gs_interrupt_rearm();
+        status = gs_line_read(chat->reader, prompt, &text, &end, error);
+        if (status != GS_OK || leaves(chat, end, &warned))
+            break;
+        if (end == GS_LINE_INTERRUPTED)
+            continue;
+        status = take_line(chat, &text, &next, error);
+        if (status == GS_OK && next == GS_CHAT_ANSWER)
+            status = gs_chat_answer(chat, error);
+        if (gs_line_is_interactive(chat->reader))
+            fputc('\n', stderr);
+    }
+    gs_buffer_free(&text);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+/* $XDG_STATE_HOME/gossamer/, made if need be; empty if there is no home. */
+static gs_status find_state_folder(struct gs_buffer *folder, struct gs_error *error)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    gs_status status = GS_OK;
+    if (state && state[0] == '/')
+        status = gs_buffer_print(folder, error, "%s/gossamer/", state);
+    else if (home && home[0] == '/')
+        status = gs_buffer_print(folder, error, "%s/.local/state/gossamer/", home);
+    if (status == GS_OK && folder->size > 0 && gs_make_private_folders(folder->data, NULL) != GS_OK)
+        gs_buffer_clear(folder); /* a home that cannot be written to: nothing is kept */
+    return status;
+}
+
+static gs_status open_reader(struct gs_chat *chat, struct gs_error *error)
+{
+    struct gs_buffer path = {0};
+    struct gs_line_options line_options = {.completions = gs_chat_command_names};
+    gs_status status = find_state_folder(&chat->state_folder, error);
+    if (status == GS_OK && chat->state_folder.size > 0 && !chat->settings.no_history) {
+        status = gs_buffer_print(&path, error, "%shistory", chat->state_folder.data);
+        line_options.history = path.data;
+    }
+    if (status == GS_OK)
+        status = gs_line_open(&line_options, &chat->reader, error);
+    gs_buffer_free(&path);
+    return status;
+}
+
+/* What the command line says about the conversation: a new one's, or on top of a loaded one's. */
+static gs_status apply_options(struct gs_chat *chat, struct gs_error *error)
+{
+    const struct gs_chat_settings *s = &chat->settings;
+    struct gs_dialog *dialog = &chat->dialog;
+    gs_status status = GS_OK;
+    if (s->effort && !gs_effort_parse(gs_text_of(s->effort), &dialog->effort))
+        status = gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected, not \"%s\"",
+                         gs_quote(s->effort).text);
+    if (status == GS_OK && s->no_date)
+        dialog->date = (struct gs_date){""};
+    if (status == GS_OK && s->date)
+        status = gs_date_parse(s->date, &dialog->date, error);
+    if (status == GS_OK && s->system)
+        status = gs_dialog_set_system(dialog, s->system, strlen(s->system), error);
+    if (status == GS_OK && s->tools)
+        status = gs_dialog_set_tools(dialog, s->tools, error);
+    return status;
+}
+
+static gs_status open_dialog(struct gs_chat *chat, struct gs_error *error)
+{
+    gs_status status = gs_dialog_open(&chat->dialog, error);
+    chat->dialog.date = gs_date_today();
+    return status == GS_OK ? apply_options(chat, error) : status;
+}
+
+/* A saved conversation keeps its date, so that its cache holds, unless the command line names one. */
+static gs_status load_first(struct gs_chat *chat, struct gs_error *error)
+{
+    bool loaded = false;
+    gs_status status = gs_chat_load(chat, chat->settings.load, &loaded, error);
+    if (status == GS_OK && !loaded)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--load: there is no conversation \"%s\" to go on with",
+                       gs_quote(chat->settings.load).text);
+    return status == GS_OK ? apply_options(chat, error) : status;
+}
+
+static void greet(const struct gs_chat *chat)
+{
+    const char *dot = chat->view.utf8 ? " · " : ", ";
+    if (chat->setup.engine)
+        gs_view_note(&chat->view, "gossamer %s%s%s%s%s%scontext of %lld tokens", gs_version(), dot,
+                     gs_quote(chat->settings.setup.model).text, dot, gs_engine_backend(chat->setup.engine),
+                     dot, (long long)chat->setup.plan.n_ctx);
+    gs_view_note(&chat->view, "/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves\n");
+}
+
+static gs_status open_all(struct gs_chat *chat, struct gs_error *error)
+{
+    gs_status status = gs_setup_open(&chat->setup, &chat->settings.setup, error);
+    if (status == GS_OK)
+        status = open_dialog(chat, error);
+    if (status == GS_OK)
+        status = gs_setup_load(&chat->setup, error);
+    if (status == GS_OK)
+        status = gs_setup_sampler(&chat->setup, error);
+    if (status == GS_OK && chat->setup.engine)
+        status = gs_timeline_open(&chat->setup, &chat->timeline, error);
+    if (status == GS_OK)
+        status = open_reader(chat, error);
+    chat->generation = (size_t)chat->settings.setup.script_generation;
+    chat->tools = (struct gs_tool_runner){.command = chat->settings.tool_command,
+                                          .reader = chat->reader,
+                                          .view = &chat->view,
+                                          .always = json_object()};
+    if (status == GS_OK && !chat->tools.always)
+        status = gs_fail_memory(error, sizeof *chat->tools.always);
+    return status;
+}
+
+static int chat_main(const struct gs_command *command, int argc, char **argv)
+{
+    struct gs_chat chat = {0};
+    struct gs_error error = {0};
+    bool is_help;
+    gs_status status = read_settings(command, argc, argv, &chat.settings, &is_help, &error);
+    chat.setup.settings = &chat.settings.setup; /* whose biases are to be freed */
+    if (is_help)
+        gs_options_help(command, stdout);
+    if (status == GS_OK && !is_help) {
+        gs_terminal_locale();
+        gs_output_open(&chat.output, true);
+        gs_view_open(&chat.view, &chat.output, chat.settings.keep_control, chat.settings.show_reasoning);
+        status = open_all(&chat, &error);
+        if (status == GS_OK)
+            greet(&chat);
+        if (status == GS_OK && chat.settings.load)
+            status = load_first(&chat, &error);
+        if (status == GS_OK)
+            status = converse(&chat, &error);
+    }
+    int code = gs_output_end(&chat.output, status, &error);
+    gs_interrupt_forget();
+    gs_line_close(chat.reader);
+    gs_view_close(&chat.view);
+    json_decref(chat.tools.always);
+    gs_dialog_close(&chat.dialog);
+    gs_timeline_close(&chat.timeline);
+    gs_setup_close(&chat.setup);
+    gs_buffer_free(&chat.state_folder);
+    gs_buffer_free(&chat.name);
+    return code;
+}
+
+const struct gs_command gs_command_chat = {
+    .name = "chat",
+    .usage = "MODEL [options]",
+    .summary = "A conversation in the terminal.",
+    .details = "In the conversation: /help lists the commands. docs/chat.md has more.",
+    .options = options,
+    .max_operands = 1,
+    .run = chat_main,
+};

@@ -1,0 +1,24 @@
+#include "cli/json_text.h"
+
+#include "base/buffer.h"
+#include "base/utf8.h"
+
+#include <string.h>
+
+json_t *gs_json_bytes(const char *bytes, size_t size)
+{
+    struct gs_buffer valid = {0};
+    gs_status status = GS_OK;
+    for (size_t at = 0, length; at < size && status == GS_OK; at += length) {
+        bool good = gs_utf8_decode(bytes + at, size - at, &length) <= 0x10FFFF;
+        status = gs_buffer_append(&valid, good ? bytes + at : "\xEF\xBF\xBD", good ? length : 3, NULL);
+    }
+    json_t *value = status == GS_OK ? json_stringn(valid.data ? valid.data : "", valid.size) : NULL;
+    gs_buffer_free(&valid);
+    return value;
+}
+
+json_t *gs_json_string(const char *text)
+{
+    return gs_json_bytes(text, strlen(text));
+}

@@ -1,0 +1,86 @@
+#include "cli/setup.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "cli/hub.h"
+#include "cli/plan.h"
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+gs_status gs_setup_open(struct gs_setup *setup, struct gs_setup_settings *settings, struct gs_error *error)
+{
+    setup->settings = settings;
+    if (settings->seed < 0) {
+        uint64_t random;
+        if (getentropy(&random, sizeof random) != 0)
+            random = (uint64_t)(gs_clock_seconds() * 1e9);
+        settings->seed = (int64_t)(random >> 22); /* 42 bits: short enough to type */
+    }
+    gs_status status = gs_find_model(&settings->model, &setup->model_path, error);
+    return status == GS_OK ? gs_vocab_open(settings->model, &setup->vocab, error) : status;
+}
+
+gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
+{
+    const struct gs_setup_settings *s = setup->settings;
+    struct gs_progress progress;
+    if (s->script) {
+        setup->n_vocab = gs_vocab_size(setup->vocab);
+        return GS_OK;
+    }
+    gs_progress_begin(&progress, "loading", true, 0);
+    struct gs_engine_options options = {.backend = s->backend,
+                                        .n_threads = (size_t)s->n_threads,
+                                        .progress = gs_progress_update,
+                                        .progress_user = &progress};
+    gs_status status = gs_engine_open(s->model, &options, &setup->engine, error);
+    gs_progress_end(&progress);
+    if (status == GS_OK)
+        status = gs_plan_make(setup->engine, s->n_ctx, &setup->plan, error);
+    if (status == GS_OK)
+        setup->n_vocab = (size_t)gs_engine_info(setup->engine)->n_vocab;
+    return status;
+}
+
+gs_status gs_setup_sampler(struct gs_setup *setup, struct gs_error *error)
+{
+    const struct gs_setup_settings *s = setup->settings;
+    struct gs_sampling sampling = gs_sampling_default();
+    sampling.temperature = (float)s->temperature;
+    sampling.top_k = (int32_t)s->top_k;
+    sampling.top_p = (float)s->top_p;
+    sampling.min_p = (float)s->min_p;
+    sampling.repetition_penalty = (float)s->repeat_penalty;
+    sampling.presence_penalty = (float)s->presence_penalty;
+    sampling.frequency_penalty = (float)s->frequency_penalty;
+    sampling.bias = s->bias.list;
+    sampling.n_bias = s->bias.count;
+    sampling.seed = (uint64_t)s->seed;
+    return gs_sampler_open(&sampling, setup->n_vocab, &setup->sampler, error);
+}
+
+void gs_setup_print_plan(const struct gs_setup *setup)
+{
+    fprintf(stderr, "model    %s on backend %s\n%s\n", gs_quote(setup->settings->model).text,
+            gs_engine_backend(setup->engine), gs_plan_text(&setup->plan, "").text);
+}
+
+void gs_setup_print_sampling(const struct gs_setup *setup)
+{
+    const struct gs_setup_settings *s = setup->settings;
+    fprintf(stderr, "sampling temperature %g, top-k %lld, top-p %g, min-p %g, seed %lld\n", s->temperature,
+            (long long)s->top_k, s->top_p, s->min_p, (long long)s->seed);
+}
+
+void gs_setup_close(struct gs_setup *setup)
+{
+    gs_sampler_close(setup->sampler);
+    gs_engine_close(setup->engine);
+    gs_vocab_close(setup->vocab);
+    gs_buffer_free(&setup->model_path);
+    if (setup->settings)
+        free(setup->settings->bias.list);
+}

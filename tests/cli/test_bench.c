@@ -1,0 +1,323 @@
+/* gossamer bench: the report's figures agree with each other, a campaign's outcome is right, what is refused.
+ */
+#include "tests/cli/process.h"
+#include "tests/support/files.h"
+
+#include <jansson.h>
+
+#define MODEL  "tests/golden/models/one-layer"
+#define KERNEL "moe_gate_up_mxfp4_f32"
+
+static json_t *run_json(struct process_result result)
+{
+    if (result.code != 0)
+        fail_msg("exit code %d: %s", result.code, result.err);
+    assert_string_equal(result.err, "");
+    json_t *root = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    process_free(&result);
+    return root;
+}
+
+static double number_at(const json_t *object, const char *key, const char *inner)
+{
+    const json_t *value = json_object_get(object, key);
+    value = inner ? json_object_get(value, inner) : value;
+    if (!json_is_number(value))
+        fail_msg("no number %s %s", key, inner ? inner : "");
+    return json_number_value(value);
+}
+
+static void assert_near(double found, double expected, double tolerance)
+{
+    if (!(found >= expected - tolerance && found <= expected + tolerance))
+        fail_msg("%.9g instead of %.9g", found, expected);
+}
+
+/* The spread is in order; rate, bytes and share are those of the times. */
+static void check_row(const json_t *row, size_t n_runs)
+{
+    const json_t *seconds = json_object_get(row, "seconds");
+    assert_int_equal(json_array_size(seconds), n_runs);
+    double least = number_at(row, "gb_per_second", "min"), median = number_at(row, "gb_per_second", "median");
+    double most = number_at(row, "gb_per_second", "max"), bytes = number_at(row, "bytes", NULL);
+    assert_true(0.0 < least && least <= median && median <= most);
+    double best = json_number_value(json_array_get(seconds, 0));
+    for (size_t i = 1; i < n_runs; i++) {
+        double other = json_number_value(json_array_get(seconds, i));
+        best = other < best ? other : best;
+    }
+    assert_near(most * best, bytes / 1e9, bytes / 1e9 * 1e-6);
+    assert_true(number_at(row, "cpu_share", NULL) > 0.0 && number_at(row, "cpu_share", NULL) < 1.01);
+    double bandwidth = number_at(row, "bandwidth_gb_per_second", NULL);
+    assert_near(number_at(row, "bandwidth_share", NULL), median / bandwidth, 1e-6);
+}
+
+static void check_machine(const json_t *root)
+{
+    const json_t *machine = json_object_get(root, "machine");
+    const json_t *read = json_array_get(json_object_get(machine, "read_bandwidth"), 0);
+    assert_true(number_at(machine, "processors", NULL) >= 1);
+    assert_true(number_at(read, "gb_per_second", "median") > 0.01);
+    assert_true(number_at(read, "buffer_bytes", NULL) >= 4 * number_at(machine, "cache_bytes", NULL));
+    assert_true(json_string_length(json_object_get(root, "build")) > 0);
+    assert_true(json_string_length(json_object_get(machine, "processor")) > 0);
+}
+
+static void rows_of_a_model(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pp3",       "pp8",       "tg2",       "2 prompts x 32",
+                                        "pp3 @ d20", "pp8 @ d20", "tg2 @ d20", "2 prompts x 32 @ d20"};
+    static const double tokens[] = {3, 8, 2, 62};
+    json_t *root = run_json(process_run("bench", MODEL, "-p", "3,8", "-n2", "--prompts=2", "-d", "0,20",
+                                        "-r3", "-t", "1,2", "--json"));
+    const json_t *rows = json_object_get(root, "rows");
+    check_machine(root);
+    assert_int_equal(json_array_size(rows), 16);
+    for (size_t i = 0; i < 16; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_string_equal(json_string_value(json_object_get(row, "name")), names[i % 8]);
+        assert_int_equal(number_at(row, "threads", NULL), i < 8 ? 1 : 2);
+        assert_int_equal(number_at(row, "tokens", NULL), tokens[i % 4]);
+        assert_int_equal(number_at(row, "depth", NULL), i % 8 < 4 ? 0 : 20);
+        check_row(row, 3);
+        double rate = number_at(row, "tokens_per_second", "median");
+        double bytes = number_at(row, "bytes_per_token", NULL);
+        assert_near(rate * bytes / 1e9, number_at(row, "gb_per_second", "median"), 1e-3 * rate * bytes / 1e9);
+    }
+    /* Reading eight tokens at once costs less weight than reading them one by one. */
+    assert_true(number_at(json_array_get(rows, 1), "bytes_per_token", NULL) <
+                number_at(json_array_get(rows, 2), "bytes_per_token", NULL));
+    json_decref(root);
+}
+
+/* A token's bytes are those of the matrices that it touches: shapes of the golden model one-layer. */
+static void bytes_of_a_token(void **state)
+{
+    (void)state;
+    json_t *root = run_json(process_run("bench", MODEL, "-n", "1", "-r1", "-t1", "--json"));
+    const json_t *row = json_array_get(json_object_get(root, "rows"), 0);
+    json_t *config = json_load_file(MODEL "/config.json", 0, NULL);
+    assert_non_null(config);
+    double d = number_at(config, "hidden_size", NULL), ff = number_at(config, "intermediate_size", NULL);
+    double q = number_at(config, "num_attention_heads", NULL) * number_at(config, "head_dim", NULL);
+    double kv = number_at(config, "num_key_value_heads", NULL) * number_at(config, "head_dim", NULL);
+    double layers = number_at(config, "num_hidden_layers", NULL);
+    double dense = d * (q + 2 * kv) + q * d + d * number_at(config, "num_local_experts", NULL);
+    double experts = number_at(config, "num_experts_per_tok", NULL) * 3 * d * ff * 17 / 32;
+    double head = d * number_at(config, "vocab_size", NULL);
+    assert_near(number_at(row, "bytes_per_token", NULL), layers * (2 * dense + experts) + 2 * head, 0.5);
+    json_decref(config);
+    json_decref(root);
+}
+
+static void rows_of_a_kernel(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        KERNEL " x1 warm", KERNEL " x1 warm scalar-load", KERNEL " x1 cold", KERNEL " x1 cold scalar-load",
+        KERNEL " x3 warm", KERNEL " x3 warm scalar-load", KERNEL " x3 cold", KERNEL " x3 cold scalar-load"};
+    json_t *root = run_json(process_run("bench", MODEL, "--kernel", KERNEL, "--expert", "2", "--experts",
+                                        "1,3", "--scalar-load", "-r5", "-t2", "--json"));
+    const json_t *rows = json_object_get(root, "rows"), *model = json_object_get(root, "model");
+    const json_t *expert = json_array_get(json_object_get(model, "experts"), 1);
+    check_machine(root);
+    assert_int_equal(json_array_size(rows), 8);
+    double bytes = number_at(expert, "rows", NULL) * number_at(expert, "columns", NULL) / 32 * 17;
+    for (size_t i = 0; i < 8; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_string_equal(json_string_value(json_object_get(row, "name")), names[i]);
+        assert_int_equal(number_at(row, "bytes", NULL), bytes * (i < 4 ? 1 : 3));
+        check_row(row, 5);
+    }
+    assert_int_equal(number_at(expert, "expert", NULL), 0);
+    assert_int_equal(json_array_size(json_object_get(expert, "slices")), 2);
+    json_decref(root);
+}
+
+static void tables(void **state)
+{
+    (void)state;
+    struct process_result result = process_run("bench", MODEL, "-p4", "-r1", "-t1");
+    assert_int_equal(result.code, 0);
+    assert_non_null(strstr(result.out, "\nbandwidth  "));
+    assert_non_null(strstr(result.out, "\nload       "));
+    assert_non_null(strstr(result.out, "of bandwidth\npp4 "));
+    process_free(&result);
+    result = process_run("bench", MODEL, "--kernel", "moe_down_mxfp4_f32", "-r1", "-t1", "--md");
+    assert_int_equal(result.code, 0);
+    assert_non_null(strstr(result.out, "\n|---|---:|"));
+    assert_non_null(strstr(result.out, "\n| moe_down_mxfp4_f32 x1 cold | 1 | "));
+    process_free(&result);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    process_refuses(process_run("bench"), "no model");
+    process_refuses(process_run("bench", MODEL, "-p", "12,"), "--prompt: \"\" is not a whole number");
+    process_refuses(process_run("bench", MODEL, "-p", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"),
+                    "more than 16 numbers");
+    process_refuses(process_run("bench", MODEL, "-n", "99999999999999999999999999"), "--generate");
+    process_refuses(process_run("bench", MODEL, "-t", "0"), "--threads: \"0\" is not a whole number from 1");
+    process_refuses(process_run("bench", MODEL, "-t", "10000"), "from 1 to 1024");
+    process_refuses(process_run("bench", MODEL, "-r0"), "--runs");
+    process_refuses(process_run("bench", MODEL, "-d", "1000000"), "a context of");
+    process_refuses(process_run("bench", MODEL, "--json", "--md"), "choose one");
+    process_refuses(process_run("bench", MODEL, "--layer", "1"), "go with --kernel");
+    process_refuses(process_run("bench", MODEL, "--kernel", "dot"), "no kernel \"dot\": there are " KERNEL);
+    process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "-p1"), "leave -p");
+    process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--layer", "9"), "of layer 9");
+    process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--expert", "900"), "no entry 900");
+    process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--experts", "1000"), "--experts: 1000");
+    process_refuses(process_run("bench", MODEL, "--backend", "cuda"), "cuda");
+    process_refuses(process_run("bench", "tests/data"), "tests/data");
+}
+
+/* ---------------------------------------------------------------- campaigns */
+
+struct campaign {
+    const char *command, *runs, *row, *figure, *strong, *go_on, *close_out, *rest;
+};
+
+static const struct campaign good = {.command = "gossamer bench MODEL -p 4 -r 2 -t 1",
+                                     .runs = "2",
+                                     .row = "pp4",
+                                     .figure = "tokens_per_second",
+                                     .strong = ">= 2",
+                                     .go_on = ">= 1",
+                                     .close_out = "< 0.5",
+                                     .rest = ""};
+
+static struct test_path write_campaign(const char *folder, const struct campaign *c)
+{
+    char text[4096];
+    struct test_path path = test_path_join(folder, "campaign.txt");
+    int size = snprintf(text, sizeof text,
+                        "# a test\nhypothesis: it runs,\n  and says so\nmachine: any\nmodel: a golden one\n"
+                        "command: %s\nruns: %s\nrow: %s\nfigure: %s\npredicted: 100\nbasis: none\n"
+                        "strong: %s\ncontinue: %s\nclose-out: %s\n%s",
+                        c->command, c->runs, c->row, c->figure, c->strong, c->go_on, c->close_out, c->rest);
+    test_file_write(path.text, text, (size_t)size);
+    return path;
+}
+
+static void outcomes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *strong, *go_on, *close_out, *outcome;
+    } cases[] = {
+        {">= 2", ">= 1", "< 0.5", "strong"},           {">= 1e12", ">= 1e-3", "< 1e-4", "continue"},
+        {">= 1e12", ">= 1e11", "< 1e-3", "undecided"}, {">= 1e12", ">= 1e11", "< 1e10", "close-out"},
+        {"<= 1e-3", "<= 1e11", "> 1e12", "continue"},  {"<= 1e-4", "<= 1e-3", "> 1e-2", "close-out"},
+    };
+    char *folder = test_folder_make();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct campaign c = good;
+        c.strong = cases[i].strong;
+        c.go_on = cases[i].go_on;
+        c.close_out = cases[i].close_out;
+        c.runs = i == 0 ? "3" : "1";
+        struct test_path path = write_campaign(folder, &c);
+        json_t *root = run_json(process_run("bench", MODEL, "--gate", path.text, "--json"));
+        assert_string_equal(json_string_value(json_object_get(root, "outcome")), cases[i].outcome);
+        assert_int_equal(json_array_size(json_object_get(root, "figures")), i == 0 ? 3 : 1);
+        assert_int_equal(json_array_size(json_object_get(root, "runs")), i == 0 ? 3 : 1);
+        assert_true(number_at(root, "min", NULL) <= number_at(root, "median", NULL));
+        json_decref(root);
+    }
+    struct campaign quotient = good;
+    quotient.rest = "over: pp4\nnote: a row over itself is one\n";
+    struct test_path path = write_campaign(folder, &quotient);
+    struct process_result result = process_run("bench", MODEL, "--gate", path.text);
+    assert_int_equal(result.code, 0);
+    assert_non_null(strstr(result.out, "hypothesis  it runs, and says so\n"));
+    assert_non_null(strstr(result.out, "measured    1 (1 to 1), -99.0 % from the prediction\n"));
+    assert_non_null(strstr(result.out, "outcome     continue\n"));
+    process_free(&result);
+    test_folder_remove(folder);
+}
+
+static void bad_campaigns(void **state)
+{
+    (void)state;
+    static const struct {
+        struct campaign change; /* NULL: as in the good one */
+        const char *part;
+    } cases[] = {
+        {{.command = "rm -rf MODEL"}, "is not \"gossamer bench ...\""},
+        {{.command = "gossamer bench -p 4"}, "with the word MODEL"},
+        {{.command = "gossamer bench MODEL --gate x"}, "leave --gate out"},
+        {{.command = "gossamer bench MODEL --json"}, "leave --json out"},
+        {{.runs = "0"}, "runs: \"0\" is not a whole number from 1 to 100"},
+        {{.runs = "many"}, "runs: \"many\""},
+        {{.strong = "2"}, "strong: \"2\" is not \">= number\""},
+        {{.strong = ">= nan"}, "strong: \">= nan\""},
+        {{.go_on = "<= 1"}, "strong: \">= 2\" is not \"<= number\""},
+        {{.close_out = "< 3"}, "thresholds out of order"},
+        {{.strong = ">= 0.7"}, "thresholds out of order"},
+        {{.rest = "mode: x\n"}, "line 15: unknown key \"mode\": did you mean model"},
+        {{.rest = "runs: 3\n"}, "line 15: a second \"runs\""},
+        {{.rest = "and so on\n"}, "is not \"key: value\""},
+        {{.rest = "\n  more\n"}, "continues no value"},
+        {{.rest = "note: \x1b[2J\n"}, "control character"},
+        {{.rest = "note: \xff\n"}, "not UTF-8"},
+        {{.row = ""}, "no \"row\""},
+    };
+    char *folder = test_folder_make();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct campaign c = cases[i].change;
+        const char **fields = (const char **)(void *)&c, *const *defaults =
+                                                             (const char *const *)(const void *)&good;
+        for (size_t k = 0; k < sizeof c / sizeof *fields; k++)
+            fields[k] = fields[k] ? fields[k] : defaults[k];
+        process_refuses(process_run("bench", MODEL, "--gate", write_campaign(folder, &c).text),
+                        cases[i].part);
+    }
+    struct campaign c = good;
+    c.row = "pp5";
+    process_refuses(process_run("bench", MODEL, "--gate", write_campaign(folder, &c).text),
+                    "no rows are called \"pp5\"");
+    c.row = "pp4";
+    c.figure = "furlongs";
+    process_refuses(process_run("bench", MODEL, "--gate", write_campaign(folder, &c).text),
+                    "no figure \"furlongs\"");
+    process_refuses(process_run("bench", MODEL, "--gate", "tests/data/none.txt"), "tests/data/none.txt");
+    char *large = calloc(1, 70000);
+    assert_non_null(large);
+    memset(large, '#', 70000);
+    struct test_path path = test_path_join(folder, "large.txt");
+    test_file_write(path.text, large, 70000);
+    process_refuses(process_run("bench", MODEL, "--gate", path.text), "at most 65536");
+    free(large);
+    test_folder_remove(folder);
+}
+
+/* The command fails: its own line, then the campaign's. */
+static void a_command_that_fails(void **state)
+{
+    (void)state;
+    char *folder = test_folder_make();
+    struct campaign c = good;
+    c.command = "gossamer bench MODEL --kernel none";
+    struct process_result result = process_run("bench", MODEL, "--gate", write_campaign(folder, &c).text);
+    assert_int_equal(result.code, 2);
+    assert_string_equal(result.out, "");
+    assert_non_null(strstr(result.err, "gossamer: no kernel \"none\""));
+    assert_non_null(strstr(result.err, "the command failed"));
+    process_free(&result);
+    test_folder_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_a_model),  cmocka_unit_test(bytes_of_a_token),
+        cmocka_unit_test(rows_of_a_kernel), cmocka_unit_test(tables),
+        cmocka_unit_test(refusals),         cmocka_unit_test(outcomes),
+        cmocka_unit_test(bad_campaigns),    cmocka_unit_test(a_command_that_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""A frontier chart from the JSON of gossamer bench: speed over the tokens already in the context.
+
+    frontier.py -o chart.svg RESULT.json ... [--title TEXT]
+
+A line for each kind of row (pp128, tg16 ...) and number of threads, its bars from the smallest to the largest
+run. The runs need several depths: gossamer bench MODEL -n 16 -d 0,512,2048 --json.
+"""
+import argparse
+import json
+
+import chart
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+")
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--title", default="Speed over context")
+    arguments = parser.parse_args()
+
+    runs = [run for name in arguments.results for run in chart.runs_of(json.load(open(name, encoding="utf-8")))]
+    series = {}
+    for (name, threads), found in chart.merge_rows(runs, "tokens_per_second").items():
+        series.setdefault((name.split(" @ ")[0], threads), []).append((found[0]["depth"], *found[1:]))
+    if not series:
+        parser.error("no row has tokens_per_second")
+    depths = [point[0] for points in series.values() for point in points]
+    most = max(point[3] for points in series.values() for point in points)
+    x_axis, y_axis = chart.plot_area(0, max(max(depths), 1) * 1.04, 0, most * 1.12, False, False)
+    picture = chart.Chart(
+        arguments.title, chart.machine_text(runs[-1]), x_axis, y_axis, "tokens in the context before",
+        "tokens a second",
+    )
+    for index, (key, points) in enumerate(sorted(series.items())):
+        colour = chart.COLOURS[index % len(chart.COLOURS)]
+        points.sort()
+        picture.path([(depth, middle) for depth, middle, _least, _most in points], colour, 1.5)
+        for depth, middle, least, largest in points:
+            picture.point(depth, middle, least, largest, colour)
+        ends = f"{points[0][1]:.3g} \u2192 {points[-1][1]:.3g} tokens/s"
+        picture.entry([f"{key[0]}, {chart.threads_text(key[1])}", ends], colour)
+    with open(arguments.output, "w", encoding="utf-8") as file:
+        file.write(picture.svg())
+
+
+if __name__ == "__main__":
+    main()
