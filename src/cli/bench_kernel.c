@@ -41,16 +41,18 @@ static gs_status run_row(struct bench *bench, size_t n_experts, bool cold, enum 
     gs_progress_begin(&progress, row->name, true, (n_runs + 1) * row->bytes);
     status = gs_measure_product(bench->measure, bench->experts, n_experts, bench->in, reader, bench->out,
                                 &warm_up, error);
+    /* The share of the processors is that of the whole row: one run is shorter than the system's clock tick.
+     */
+    double start = gs_clock_seconds(), cpu_start = gs_bench_cpu_seconds();
     for (size_t i = 0; status == GS_OK && i < n_runs; i++) {
         gs_progress_update(&progress, (i + 1) * row->bytes, (n_runs + 1) * row->bytes);
         if (cold)
             gs_measure_read(bench->measure);
-        double start = gs_clock_seconds(), before = gs_bench_cpu_seconds();
         status = gs_measure_product(bench->measure, bench->experts, n_experts, bench->in, reader, bench->out,
                                     &row->seconds[i], error);
-        row->cpu_seconds += gs_bench_cpu_seconds() - before;
-        row->thread_seconds += (gs_clock_seconds() - start) * (double)row->n_threads;
     }
+    row->cpu_seconds = gs_bench_cpu_seconds() - cpu_start;
+    row->thread_seconds = (gs_clock_seconds() - start) * (double)row->n_threads;
     gs_progress_end(&progress);
     gs_bench_note_memory(bench->report);
     return status;

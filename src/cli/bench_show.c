@@ -34,10 +34,15 @@ static struct gs_bench_spread rate(const struct gs_bench_row *row, double work)
     return (struct gs_bench_spread){work / seconds.median, work / seconds.most, work / seconds.least};
 }
 
-/* Of the processors' time that the row's threads asked for, the part that they got. */
+#define SHORTEST_SHARE 0.5 /* seconds of all threads: a tick is at most a few hundredths of it */
+
+/*
+ * Of the processors' time that the row's threads asked for, the part that they got; negative for a row that
+ * was too short to tell: the system books a thread's time at its clock ticks, some milliseconds apart.
+ */
 static double cpu_share(const struct gs_bench_row *row)
 {
-    return row->cpu_seconds / row->thread_seconds;
+    return row->thread_seconds >= SHORTEST_SHARE ? row->cpu_seconds / row->thread_seconds : -1.0;
 }
 
 /* ---------------------------------------------------------------- tables */
@@ -119,8 +124,10 @@ static void show_rows(const struct gs_bench_report *report, bool markdown, struc
 static void show_busy(const struct gs_bench_report *report, struct gs_output *out)
 {
     double least = 1.0;
-    for (size_t i = 0; i < report->n_rows; i++)
-        least = cpu_share(&report->rows[i]) < least ? cpu_share(&report->rows[i]) : least;
+    for (size_t i = 0; i < report->n_rows; i++) {
+        double share = cpu_share(&report->rows[i]);
+        least = share >= 0.0 && share < least ? share : least;
+    }
     if (least < BUSY)
         gs_output_print(
             out,
@@ -217,11 +224,11 @@ static json_t *row_json(const struct gs_bench_row *row)
     json_t *seconds = json_array();
     for (size_t i = 0; i < row->n_runs; i++)
         json_array_append_new(seconds, json_real(row->seconds[i]));
-    json_t *out =
-        json_pack("{s:s, s:i, s:I, s:o, s:f, s:o, s:f, s:f}", "name", row->name, "threads",
-                  (int)row->n_threads, "bytes", (json_int_t)row->bytes, "seconds", seconds, "cpu_share",
-                  cpu_share(row), "gb_per_second", spread_json(bytes, 1e9), "bandwidth_gb_per_second",
-                  row->bandwidth / 1e9, "bandwidth_share", bytes.median / row->bandwidth);
+    json_t *out = json_pack("{s:s, s:i, s:I, s:o, s:o, s:o, s:f, s:f}", "name", row->name, "threads",
+                            (int)row->n_threads, "bytes", (json_int_t)row->bytes, "seconds", seconds,
+                            "cpu_share", cpu_share(row) < 0.0 ? json_null() : json_real(cpu_share(row)),
+                            "gb_per_second", spread_json(bytes, 1e9), "bandwidth_gb_per_second",
+                            row->bandwidth / 1e9, "bandwidth_share", bytes.median / row->bandwidth);
     json_object_set_new(out, "products", json_integer((json_int_t)row->products));
     json_object_set_new(out, "gmac_per_second", spread_json(rate(row, (double)row->products), 1e9));
     if (row->n_tokens > 0) {
