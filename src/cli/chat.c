@@ -243,6 +243,16 @@ static bool leaves(const struct gs_chat *chat, enum gs_line_end end, bool *warne
     return false;
 }
 
+/* What fails here leaves the conversation usable; only a lost output is the end of it. */
+static gs_status go_on(const struct gs_chat *chat, gs_status status, struct gs_error *error)
+{
+    if (status == GS_OK || !gs_output_ok(&chat->output))
+        return status;
+    gs_view_say(&chat->view, "%s", error->message);
+    *error = (struct gs_error){0};
+    return GS_OK;
+}
+
 static gs_status converse(struct gs_chat *chat, struct gs_error *error)
 {
     const char *prompt = chat->view.color ? "\1\033[1;32m\1> \1\033[0m\1" : "> ";
@@ -253,6 +263,7 @@ static gs_status converse(struct gs_chat *chat, struct gs_error *error)
     while (status == GS_OK && next != GS_CHAT_QUIT && gs_output_ok(&chat->output)) {
         enum gs_line_end end;
         gs_interrupt_rearm();
+        /* A failure here ends the loop: the rest of a message would be taken for new ones. */
         status = gs_line_read(chat->reader, prompt, &text, &end, error);
         if (status != GS_OK || leaves(chat, end, &warned))
             break;
@@ -261,6 +272,7 @@ static gs_status converse(struct gs_chat *chat, struct gs_error *error)
         status = take_line(chat, &text, &next, error);
         if (status == GS_OK && next == GS_CHAT_ANSWER)
             status = gs_chat_answer(chat, error);
+        status = go_on(chat, status, error);
         if (gs_line_is_interactive(chat->reader))
             fputc('\n', stderr);
     }
@@ -381,6 +393,7 @@ static int chat_main(const struct gs_command *command, int argc, char **argv)
         gs_options_help(command, stdout);
     if (status == GS_OK && !is_help) {
         gs_terminal_locale();
+        gs_interrupt_keep_terminal();
         gs_output_open(&chat.output, true);
         gs_view_open(&chat.view, &chat.output, chat.settings.keep_control, chat.settings.show_reasoning);
         status = open_all(&chat, &error);

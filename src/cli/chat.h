@@ -29,7 +29,7 @@ struct gs_chat {
 };
 
 /* Answers what the conversation ends in, calls and all. Failures that leave the conversation usable are
- * said, not returned. */
+ * said, not returned, or are said by the loop, which goes on. */
 gs_status gs_chat_answer(struct gs_chat *chat, struct gs_error *error);
 
 enum gs_chat_next { GS_CHAT_GO_ON, GS_CHAT_ANSWER, GS_CHAT_QUIT };

@@ -154,19 +154,36 @@ static gs_status load(struct gs_chat *chat, const char *argument, enum gs_chat_n
     return GS_OK;
 }
 
+/* The old answer goes only when there is a new one. */
 static gs_status retry(struct gs_chat *chat, const char *argument, enum gs_chat_next *next,
                        struct gs_error *error)
 {
+    struct gs_dialog *dialog = &chat->dialog;
+    size_t last = gs_dialog_last(dialog, "user");
     (void)argument;
-    (void)error;
-    size_t last = gs_dialog_last(&chat->dialog, "user");
-    if (last == gs_dialog_count(&chat->dialog)) {
+    (void)next;
+    if (last == gs_dialog_count(dialog)) {
         gs_view_say(&chat->view, "there is nothing to answer yet");
         return GS_OK;
     }
-    gs_dialog_cut(&chat->dialog, last + 1);
-    *next = GS_CHAT_ANSWER;
-    return GS_OK;
+    json_t *before = gs_dialog_tail(dialog, last);
+    if (!before)
+        return gs_fail_memory(error, sizeof *before);
+    gs_dialog_cut(dialog, last + 1);
+    gs_status status = gs_chat_answer(chat, error);
+    if (status != GS_OK || !gs_dialog_says_something(dialog, last + 1)) {
+        struct gs_error lost;
+        gs_status kept = gs_dialog_put_back(dialog, last, before, &lost);
+        if (kept != GS_OK && status == GS_OK) {
+            *error = lost;
+            status = kept;
+        }
+        if (kept == GS_OK)
+            gs_view_say(&chat->view, "nothing came of it: the last message%s as before",
+                        json_array_size(before) > 1 ? " and its answer stay" : " stays");
+    }
+    json_decref(before);
+    return status;
 }
 
 static gs_status undo(struct gs_chat *chat, const char *argument, enum gs_chat_next *next,

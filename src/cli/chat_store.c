@@ -7,11 +7,14 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "engine/snapshot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,14 +86,93 @@ static uint64_t size_of(const char *path)
     return stat(path, &info) == 0 && info.st_size > 0 ? (uint64_t)info.st_size : 0;
 }
 
+/* Is this a snapshot of a cache? All else beside a conversation is somebody's own file. */
+static bool is_snapshot(const char *path)
+{
+    char magic[sizeof GS_SNAPSHOT_MAGIC];
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return false;
+    FILE *file = fopen(path, "rbe");
+    bool is = file && fread(magic, sizeof magic, 1, file) == 1 &&
+              memcmp(magic, GS_SNAPSHOT_MAGIC, sizeof magic) == 0;
+    if (file)
+        fclose(file);
+    return is;
+}
+
+static bool is_there(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+/* What is at `path` and is not this conversation is replaced only by consent. */
+static gs_status may_write(struct gs_chat *chat, const char *name, const char *path, bool *may,
+                           struct gs_error *error)
+{
+    struct gs_buffer reply = {0};
+    enum gs_line_end end;
+    *may = !is_there(path) || (chat->name.size > 0 && strcmp(chat->name.data, name) == 0);
+    if (*may)
+        return GS_OK;
+    if (!gs_line_is_interactive(chat->reader)) {
+        gs_view_say(&chat->view,
+                    "not saved: %s is there already, and is not this conversation: another name "
+                    "is needed",
+                    gs_quote(path).text);
+        return GS_OK;
+    }
+    gs_view_say(&chat->view, "%s is there already, and is not this conversation", gs_quote(path).text);
+    tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before the question is no answer to it */
+    gs_status status = gs_line_ask(chat->reader, "  replace it? [y/N] ", &reply, &end, error);
+    if (status == GS_OK && end == GS_LINE_DONE) {
+        const char *word = reply.data + strspn(reply.data, " \t");
+        size_t size = strcspn(word, " \t\r\n");
+        bool alone = word[size + strspn(word + size, " \t\r\n")] == '\0';
+        *may = alone && ((size == 1 && strncasecmp(word, "y", 1) == 0) ||
+                         (size == 3 && strncasecmp(word, "yes", 3) == 0));
+    }
+    if (status == GS_OK && !*may)
+        gs_view_say(&chat->view, "not saved");
+    gs_buffer_free(&reply);
+    return status;
+}
+
+/* The cache beside the saved messages, or what became of it; one line says how all went. */
+static void write_cache(struct gs_chat *chat, const char *path, const struct gs_buffer *kv)
+{
+    struct gs_error failed = {0};
+    size_t count = gs_dialog_count(&chat->dialog);
+    bool foreign = is_there(kv->data) && !is_snapshot(kv->data);
+    if (!chat->setup.engine || chat->settings.no_snapshot) {
+        if (!foreign)
+            unlink(kv->data); /* of an older state, if any */
+        gs_view_say(&chat->view, "saved %zu messages to %s", count, gs_quote(path).text);
+        return;
+    }
+    gs_status saved = foreign ? gs_fail(&failed, GS_INVALID_ARGUMENT, "%s is no snapshot, and stays",
+                                        gs_quote(kv->data).text)
+                              : save_snapshot(chat, kv, &failed);
+    if (saved == GS_OK)
+        gs_view_say(&chat->view, "saved %zu messages to %s, and the cache beside it (%s)", count,
+                    gs_quote(path).text, gs_size_text(size_of(kv->data)).text);
+    else
+        gs_view_say(&chat->view, "saved %zu messages to %s, but not the cache: %s", count,
+                    gs_quote(path).text, failed.message);
+}
+
 gs_status gs_chat_save(struct gs_chat *chat, const char *name, struct gs_error *error)
 {
     struct gs_buffer path = {0}, kv = {0};
     struct gs_error failed = {0};
+    bool may = false;
     gs_status status = find_path(chat, name, &path, error);
     if (status == GS_OK)
         status = snapshot_path(&path, &kv, error);
-    if (status != GS_OK)
+    if (status == GS_OK)
+        status = may_write(chat, name, path.data, &may, error);
+    if (status != GS_OK || !may)
         goto cleanup;
     gs_status saved = gs_make_private_folders(path.data, &failed);
     if (saved == GS_OK)
@@ -101,20 +183,7 @@ gs_status gs_chat_save(struct gs_chat *chat, const char *name, struct gs_error *
     }
     gs_buffer_clear(&chat->name);
     status = gs_buffer_append_text(&chat->name, name, error);
-    if (!chat->setup.engine || chat->settings.no_snapshot) {
-        unlink(kv.data); /* of an older state, if any */
-        gs_view_say(&chat->view, "saved %zu messages to %s", gs_dialog_count(&chat->dialog),
-                    gs_quote(path.data).text);
-        goto cleanup;
-    }
-    saved = save_snapshot(chat, &kv, &failed);
-    if (saved == GS_OK)
-        gs_view_say(&chat->view, "saved %zu messages to %s, and the cache beside it (%s)",
-                    gs_dialog_count(&chat->dialog), gs_quote(path.data).text,
-                    gs_size_text(size_of(kv.data)).text);
-    else
-        gs_view_say(&chat->view, "saved %zu messages to %s, but not the cache: %s",
-                    gs_dialog_count(&chat->dialog), gs_quote(path.data).text, failed.message);
+    write_cache(chat, path.data, &kv);
 cleanup:
     gs_buffer_free(&path);
     gs_buffer_free(&kv);

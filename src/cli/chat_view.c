@@ -15,6 +15,7 @@
 #define FOLD_LINES   3
 #define REDRAW       0.04 /* seconds */
 #define MOST_COLUMNS 100  /* longer lines are hard to read */
+#define WIDEST       2    /* columns of a character: a line holds at least one */
 
 void gs_view_open(struct gs_view *view, struct gs_output *out, bool keep_control, bool show_all)
 {
@@ -103,7 +104,7 @@ struct span {
     size_t begin, end;
 };
 
-/* The last lines of a text, wrapped to `columns` between words; how many there are. */
+/* The last lines of a text, wrapped to `columns` (WIDEST or more) between words; how many there are. */
 static int last_lines(const char *text, size_t size, int columns, struct span lines[FOLD_LINES])
 {
     /* A tail that is surely enough: what comes before it can shift the breaks, which nobody sees. */
@@ -151,10 +152,11 @@ static void erase_fold(struct gs_view *view)
 
 static void draw_fold(struct gs_view *view)
 {
+    int columns = text_columns(STDERR_FILENO) - 3;
     struct span lines[FOLD_LINES];
     const char *text = view->thought.data;
     int n = last_lines(text + view->thought_from, view->thought.size - view->thought_from,
-                       text_columns(STDERR_FILENO) - 3, lines);
+                       columns < WIDEST ? WIDEST : columns, lines);
     erase_fold(view);
     for (int i = 0; i < n; i++) {
         fprintf(stderr, "%s%s%s", i > 0 ? "\n" : "", view->color ? "\033[2m" : "", view->utf8 ? "│ " : "| ");
@@ -259,6 +261,9 @@ static gs_status end_speech(struct gs_view *view, struct gs_error *error)
 
 void gs_view_begin(struct gs_view *view, bool after_result)
 {
+    if (view->answering) /* a turn that failed */
+        end_speech(view, NULL);
+    view->n_drawn = 0;
     if (!after_result)
         gs_buffer_clear(&view->thought);
     view->thought_from = view->thought.size;

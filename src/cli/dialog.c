@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "chat/json_load.h"
 #include "chat/json_path.h"
+#include "chat/markers.h"
 #include "chat/tools_json.h"
 #include "cli/input.h"
 #include "text/tokens.h"
@@ -29,7 +30,8 @@ gs_status gs_date_parse(const char *text, struct gs_date *date, struct gs_error 
 {
     struct tm parts = {0};
     const char *end = strptime(text, "%Y-%m-%d", &parts);
-    if (!end || *end != '\0' || strlen(text) != 10)
+    /* strptime skips white space, of which some would break lines */
+    if (!end || *end != '\0' || strlen(text) != 10 || strspn(text, "0123456789-") != 10)
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--date: a date such as 2025-06-28 is expected, not \"%s\"", gs_quote(text).text);
     memcpy(date->text, text, 11);
@@ -256,6 +258,37 @@ void gs_dialog_cut(struct gs_dialog *dialog, size_t count)
         json_array_remove(dialog->messages, json_array_size(dialog->messages) - 1);
 }
 
+json_t *gs_dialog_tail(const struct gs_dialog *dialog, size_t first)
+{
+    json_t *tail = json_array();
+    for (size_t i = first; tail && i < gs_dialog_count(dialog); i++)
+        if (json_array_append(tail, json_array_get(dialog->messages, i)) != 0) {
+            json_decref(tail);
+            return NULL;
+        }
+    return tail;
+}
+
+gs_status gs_dialog_put_back(struct gs_dialog *dialog, size_t first, json_t *tail, struct gs_error *error)
+{
+    gs_dialog_cut(dialog, first);
+    if (json_array_extend(dialog->messages, tail) != 0)
+        return gs_fail_memory(error, json_array_size(tail) * sizeof tail);
+    return GS_OK;
+}
+
+bool gs_dialog_says_something(const struct gs_dialog *dialog, size_t first)
+{
+    for (size_t i = first; i < gs_dialog_count(dialog); i++) {
+        const json_t *message = json_array_get(dialog->messages, i);
+        if (gs_json_text(json_object_get(message, "content")).size > 0 ||
+            gs_json_text(json_object_get(message, "reasoning")).size > 0 ||
+            json_array_size(json_object_get(message, "tool_calls")) > 0)
+            return true;
+    }
+    return false;
+}
+
 void gs_dialog_clear(struct gs_dialog *dialog)
 {
     gs_dialog_cut(dialog, 0);
@@ -305,6 +338,44 @@ static bool is_answer(const json_t *message, const struct gs_answer *answer)
     return same;
 }
 
+/*
+ * Would a part be replayed as one message of the assistant? What stands in a hidden part, and control tokens
+ * in a text, are in no key of the message: nobody who reads the file sees them.
+ */
+static bool is_plain_part(const struct gs_vocab *vocab, const struct gs_markers *markers,
+                          const struct gs_answer_part *part, const int32_t *ids)
+{
+    bool in_body = false;
+    size_t n_channel = 0, n_constrain = 0;
+    for (size_t t = part->begin; t < part->end; t++) {
+        int32_t id = ids[t];
+        bool last = t + 1 == part->end;
+        if (!gs_vocab_is_special(vocab, id))
+            continue;
+        if (last && (id == markers->end || gs_markers_is_stop(markers, id)))
+            continue;
+        if (in_body || (id == markers->start && t > part->begin) ||
+            (id == markers->channel && n_channel++ > 0) || (id == markers->constrain && n_constrain++ > 0))
+            return false;
+        if (id == markers->message)
+            in_body = true;
+        else if (id != markers->start && id != markers->channel && id != markers->constrain)
+            return false;
+    }
+    return in_body && part->kind != GS_MESSAGE_HIDDEN;
+}
+
+/* Are tokens nothing but the messages that were read from them? */
+static bool is_plain(const struct gs_vocab *vocab, const struct gs_answer *answer,
+                     const struct gs_tokens *tokens)
+{
+    struct gs_markers markers;
+    bool plain = gs_markers_find(vocab, &markers, NULL) == GS_OK;
+    for (size_t i = 0; plain && i < answer->n_part; i++)
+        plain = is_plain_part(vocab, &markers, &answer->parts[i], tokens->ids);
+    return plain;
+}
+
 static gs_status read_tokens(const struct gs_vocab *vocab, const json_t *list, struct gs_tokens *tokens,
                              struct gs_error *error)
 {
@@ -341,7 +412,7 @@ static gs_status recall(struct gs_dialog *dialog, const struct gs_vocab *vocab,
         status = gs_harmony_feed(parser, tokens.ids, tokens.count, error);
     if (status == GS_OK)
         status = gs_harmony_finish(parser, error);
-    bool known = status == GS_OK && is_answer(message, &answer);
+    bool known = status == GS_OK && is_answer(message, &answer) && is_plain(vocab, &answer, &tokens);
     for (size_t i = 0; i < n_call; i++) {
         ids[i] = json_string_value(json_object_get(json_array_get(calls, i), "id"));
         known = known && ids[i];
@@ -397,10 +468,13 @@ static gs_status take_document(struct gs_dialog *dialog, json_t *document, struc
     if (effort.bytes && !gs_effort_parse(effort, &dialog->effort))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "reasoning_effort: \"low\", \"medium\" or \"high\" is expected");
-    if (date.bytes && date.size < sizeof dialog->date.text) {
+    if (date.bytes && date.size == 0)
         dialog->date = (struct gs_date){""};
-        memcpy(dialog->date.text, date.bytes, date.size);
-    }
+    else if (date.bytes &&
+             (strlen(date.bytes) != date.size || gs_date_parse(date.bytes, &dialog->date, NULL) != GS_OK))
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "date: a date such as \"2025-06-28\" is expected, not \"%s\"",
+                       gs_quote(date.bytes).text);
     dialog->tools = json_incref(json_object_get(document, "tools"));
     count_calls(dialog);
     return GS_OK;

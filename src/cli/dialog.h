@@ -60,13 +60,26 @@ size_t gs_dialog_last(const struct gs_dialog *dialog, const char *role);
 
 /* Forgets the messages from `count` on. */
 void gs_dialog_cut(struct gs_dialog *dialog, size_t count);
+
+/*
+ * The messages from `first` on as a list (NULL if memory is out), and back in the place of what stands there
+ * by then: for an attempt that may come to nothing.
+ */
+json_t *gs_dialog_tail(const struct gs_dialog *dialog, size_t first);
+gs_status gs_dialog_put_back(struct gs_dialog *dialog, size_t first, json_t *tail, struct gs_error *error);
+
+/* Is there a text, a reasoning or a call in the messages from `first` on? */
+bool gs_dialog_says_something(const struct gs_dialog *dialog, size_t first);
+
 void gs_dialog_clear(struct gs_dialog *dialog); /* all messages; what stands above them stays */
 
 /* Written whole or not at all. */
 gs_status gs_dialog_save(const struct gs_dialog *dialog, const char *path, struct gs_error *error);
 
-/* Replaces everything by what a file holds; on failure all is as it was. The vocabulary checks the tokens of
- * past calls. */
+/*
+ * Replaces everything by what a file holds; on failure all is as it was. Tokens of past calls are taken only
+ * if they are of the vocabulary and hold nothing beside what their message says.
+ */
 gs_status gs_dialog_load(struct gs_dialog *dialog, const struct gs_vocab *vocab, const char *path,
                          struct gs_error *error);
 

@@ -120,6 +120,8 @@ static gs_status join_paste(struct gs_line_reader *reader, const char *prompt, s
         if (status == GS_OK)
             status = read_plain(reader, prompt, text, end, error);
     }
+    if (status == GS_OK && *end == GS_LINE_EOF && (mark = strstr(text->data, PASTE_BEGIN)) != NULL)
+        cut_bytes(text, (size_t)(mark - text->data), strlen(PASTE_BEGIN));
     return status;
 }
 
@@ -175,6 +177,8 @@ gs_status gs_line_read(struct gs_line_reader *reader, const char *prompt, struct
             text->data[text->size - 1] = '\n';
             status = read_line(reader, "... ", text, end, error);
         }
+    if (status == GS_OK && *end == GS_LINE_EOF && text->size > 0)
+        *end = GS_LINE_DONE; /* the next read meets the end again */
     if (status == GS_OK && *end == GS_LINE_DONE && reader->editor && text->data[strspn(text->data, " \n")])
         gs_line_editor_remember(reader->editor, text->data);
     return status;

@@ -4,7 +4,8 @@
  *
  * A message of several lines: a backslash at a line's end continues it; a line that begins with three
  * quotation marks opens a block, which the next three close; and pasted lines come as one text, without being
- * run one by one (a long paste stands in the line as "[pasted 1: 24 lines]").
+ * run one by one (a long paste stands in the line as "[pasted 1: 24 lines]"). The end of the input ends a
+ * message that was begun.
  */
 #ifndef GS_CLI_LINE_H
 #define GS_CLI_LINE_H
@@ -20,14 +21,14 @@ enum gs_line_end {
 };
 
 struct gs_line_options {
-    const char *history; /* file that keeps the lines; NULL: none; copied. Its folder must be there */
+    const char *history; /* file to which lines are added when entered; NULL: none; copied. In a folder that
+                            is there */
     const char *const *completions; /* first words that the tab key completes; ends with NULL; may be NULL */
 };
 
 gs_status gs_line_open(const struct gs_line_options *options, struct gs_line_reader **out,
                        struct gs_error *error);
 
-/* Writes the history. */
 void gs_line_close(struct gs_line_reader *reader);
 
 /* Is there a person at a terminal? Only then are prompts shown. */

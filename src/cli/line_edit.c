@@ -4,6 +4,7 @@
 
 #ifdef GS_HAVE_LIBEDIT
 
+#include "base/file_write.h"
 #include "base/utf8.h"
 #include "cli/interrupt.h"
 #include "cli/report.h"
@@ -14,12 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
 
-#define MAX_HISTORY    1000 /* lines */
-#define MAX_SHOWN      6    /* lines of a paste that stand in the line itself */
+#define MAX_HISTORY    1000             /* lines */
+#define HISTORY_HEAD   "_HiStOrY_V2_\n" /* by which libedit knows its files */
+#define MAX_SHOWN      6                /* lines of a paste that stand in the line itself */
 #define MAX_PASTE      (8u << 20)
 #define PASTE_ON       "\033[?2004h"
 #define PASTE_OFF      "\033[?2004l"
@@ -224,6 +227,60 @@ static void bind_keys(struct gs_line_editor *editor)
     el_source(edit, NULL);
 }
 
+/* A line as libedit keeps it: white space, control characters and backslashes in octal. */
+static gs_status encode_line(struct gs_buffer *out, const char *text, struct gs_error *error)
+{
+    gs_status status = GS_OK;
+    for (; *text && status == GS_OK; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte <= ' ' || byte == 0x7F || byte == '\\')
+            status = gs_buffer_print(out, error, "\\%03o", byte);
+        else
+            status = gs_buffer_append(out, text, 1, error);
+    }
+    return status == GS_OK ? gs_buffer_append(out, "\n", 1, error) : status;
+}
+
+/* The file anew, with the lines that are in memory. What fails is not worth a word: the old file stays. */
+static void trim_history(struct gs_line_editor *editor)
+{
+    struct gs_file_write file = {0};
+    struct gs_buffer lines = {0};
+    HistEvent *event = &editor->event;
+    gs_status status = gs_buffer_append_text(&lines, HISTORY_HEAD, NULL);
+    for (int found = history(editor->history, event, H_LAST); found >= 0 && status == GS_OK;
+         found = history(editor->history, event, H_PREV))
+        status = encode_line(&lines, event->str, NULL);
+    if (status == GS_OK)
+        status = gs_file_write_begin(&file, editor->history_path, NULL);
+    if (status == GS_OK) {
+        status = gs_file_write_bytes(&file, lines.data, lines.size, NULL);
+        gs_file_write_end(&file, status, NULL);
+    }
+    gs_buffer_free(&lines);
+}
+
+/* In one piece at the file's end, so that several chats can share it. Only its owner may read it. */
+static void append_history(const struct gs_line_editor *editor, const char *text)
+{
+    struct gs_buffer line = {0};
+    struct stat info;
+    gs_status status = GS_OK;
+    int descriptor = open(editor->history_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (descriptor < 0)
+        return;
+    if (fstat(descriptor, &info) == 0 && info.st_size == 0)
+        status = gs_buffer_append_text(&line, HISTORY_HEAD, NULL);
+    if (status == GS_OK)
+        status = encode_line(&line, text, NULL);
+    if (status == GS_OK) {
+        ssize_t ignored = write(descriptor, line.data, line.size);
+        (void)ignored;
+    }
+    close(descriptor);
+    gs_buffer_free(&line);
+}
+
 static bool open_history(struct gs_line_editor *editor)
 {
     editor->history = history_init();
@@ -231,8 +288,11 @@ static bool open_history(struct gs_line_editor *editor)
         return false;
     history(editor->history, &editor->event, H_SETSIZE, MAX_HISTORY);
     history(editor->history, &editor->event, H_SETUNIQUE, 1);
-    if (editor->history_path)
-        history(editor->history, &editor->event, H_LOAD, editor->history_path);
+    if (editor->history_path) {
+        int n_line = history(editor->history, &editor->event, H_LOAD, editor->history_path);
+        if (n_line < 0 || n_line > 2 * MAX_HISTORY)
+            trim_history(editor);
+    }
     el_set(editor->edit, EL_HIST, history, editor->history);
     return true;
 }
@@ -266,22 +326,10 @@ gs_status gs_line_editor_open(const struct gs_line_options *options, struct gs_l
     return GS_OK;
 }
 
-/* Only its owner may read what a person wrote. */
-static void save_history(struct gs_line_editor *editor)
-{
-    int descriptor = open(editor->history_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (descriptor < 0)
-        return;
-    close(descriptor);
-    history(editor->history, &editor->event, H_SAVE, editor->history_path);
-}
-
 void gs_line_editor_close(struct gs_line_editor *editor)
 {
     if (!editor)
         return;
-    if (editor->history && editor->history_path)
-        save_history(editor);
     if (editor->history)
         history_end(editor->history);
     if (editor->edit)
@@ -325,7 +373,12 @@ gs_status gs_line_editor_read(struct gs_line_editor *editor, const char *prompt,
 
 void gs_line_editor_remember(struct gs_line_editor *editor, const char *text)
 {
-    history(editor->history, &editor->event, H_ENTER, text);
+    HistEvent *event = &editor->event;
+    bool repeated =
+        history(editor->history, event, H_FIRST) >= 0 && event->str && strcmp(event->str, text) == 0;
+    if (!repeated && editor->history_path)
+        append_history(editor, text);
+    history(editor->history, event, H_ENTER, text);
 }
 
 #else

@@ -400,7 +400,7 @@ static void test_interrupted_answer(void **state)
     snprintf(input, sizeof input, "/save %s\r", path.text);
     terminal_send(&s, input);
     terminal_expect(&s, "saved 2 messages");
-    terminal_send(&s, "\004");
+    terminal_send(&s, "/quit\r");
     assert_int_equal(terminal_finish(&s), 0);
     terminal_free(&s);
     json_t *messages = saved_messages(path.text);
