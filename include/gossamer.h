@@ -116,9 +116,25 @@ struct gs_engine;
 /* Called while loading or prefilling: `done` of `total` units, monotone. Runs on the calling thread. */
 typedef void gs_progress_fn(void *user, uint64_t done, uint64_t total);
 
+/* How numbers are computed. Router, softmax, norms and the residual stream are float32 in both. */
+enum gs_precision {
+    GS_PRECISION_EXACT = 0, /* float32 activations and sums in a fixed order: the executable specification */
+    GS_PRECISION_FAST,      /* what the backend does best; gossamer verify measures its distance from exact */
+};
+
+/* How attention, embedding and head are kept; experts are MXFP4 in both. */
+enum gs_weight_format {
+    GS_WEIGHTS_NATIVE = 0, /* as in the file */
+    GS_WEIGHTS_Q8,         /* quantised to 8 bits while loading */
+};
+
 struct gs_engine_options {
-    const char *backend;      /* "cpu"; NULL: the best that this binary and this machine have */
-    size_t n_threads;         /* 0: one per processor that the process may use */
+    const char *backend; /* "cpu", "cuda"; NULL: the best that this binary and this machine have */
+    int device;          /* which of the backend's devices */
+    enum gs_precision precision;
+    enum gs_weight_format weights;
+    size_t n_threads;         /* CPU: 0: one per processor that the process may use */
+    const char *cpu_features; /* CPU: the kernels' instruction set, e.g. "generic"; NULL: the best */
     gs_progress_fn *progress; /* may be NULL */
     void *progress_user;
 };

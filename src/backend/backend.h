@@ -42,6 +42,8 @@ struct gs_device_options {
     size_t n_threads; /* CPU: 0 for one per processor */
     int index;        /* which of several devices */
     const char *isa;  /* CPU: the kernels' instruction set, e.g. "generic"; NULL: the best */
+    enum gs_precision precision;
+    enum gs_weight_format weights;
     enum gs_control control;
 };
 
@@ -90,7 +92,7 @@ struct gs_backend {
     /* Can this backend run here? Fills a one-line description; never fails loudly. */
     bool (*probe)(char *description, size_t size);
 
-    /* GS_UNSUPPORTED for a control that this backend does not have. */
+    /* GS_UNSUPPORTED for a precision, a weight format or a control that this backend does not have. */
     gs_status (*open)(const struct gs_device_options *options, struct gs_device **out,
                       struct gs_error *error);
     void (*close)(struct gs_device *device);

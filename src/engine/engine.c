@@ -37,7 +37,11 @@ static gs_status open_model(struct gs_engine *engine, const char *path,
         return status;
     engine->info = make_info(engine->weights);
 
-    struct gs_device_options device_options = {.n_threads = options->n_threads};
+    struct gs_device_options device_options = {.n_threads = options->n_threads,
+                                               .index = options->device,
+                                               .isa = options->cpu_features,
+                                               .precision = options->precision,
+                                               .weights = options->weights};
     status = engine->backend->open(&device_options, &engine->device, error);
     if (status == GS_OK)
         status = engine->backend->load(engine->device, engine->weights, options->progress,

@@ -36,6 +36,8 @@ static gs_status cpu_open(const struct gs_device_options *options, struct gs_dev
     if ((unsigned)options->control >= GS_CONTROL_COUNT)
         return gs_fail(error, GS_INVALID_ARGUMENT, "control %d: there are controls 0 to %d",
                        (int)options->control, GS_CONTROL_COUNT - 1);
+    if (options->precision != GS_PRECISION_EXACT || options->weights != GS_WEIGHTS_NATIVE)
+        return gs_fail(error, GS_UNSUPPORTED, "the cpu backend has exact precision and native weights alone");
     const struct gs_kernels *kernels = options->isa ? gs_kernels_find(options->isa) : gs_kernels_best();
     if (!kernels)
         return gs_fail(error, GS_UNSUPPORTED,
