@@ -2,6 +2,7 @@
 
     python tools/oracle/make_golden.py MODEL_DIR OUT.safetensors [--dtype float32|bfloat16] [--seed N]
                                        [--length 1000] [--tokens FILE | --random] [--rows few|all]
+                                       [--device cpu|cuda]
     python tools/oracle/make_golden.py MODEL_DIR   both goldens of one model, under tests/golden/data
     python tools/oracle/make_golden.py --all       every committed golden
 The demo model's goldens lie beside it, where gossamer verify looks for them.
@@ -102,9 +103,10 @@ def find_tokens(model, folder, length, seed, random):
     return best[1:]
 
 
-def make(folder, dtype=torch.float32, seed=1, length=1000, tokens=None, random=False, rows="few"):
+def make(folder, dtype=torch.float32, seed=1, length=1000, tokens=None, random=False, rows="few",
+         device="cpu"):
     """{name: array} and metadata of a golden."""
-    model = reference.load(folder, dtype)
+    model = reference.load(folder, dtype, device)
     config = model.config
     if tokens is None:
         seed, tokens, run, router, argmax = find_tokens(model, folder, length, seed, random)
@@ -200,6 +202,7 @@ def main():
     parser.add_argument("--length", type=int, default=1000)
     parser.add_argument("--tokens", type=Path)
     parser.add_argument("--random", action="store_true")
+    parser.add_argument("--device", default="cpu", help="torch's name of the device that computes")
     parser.add_argument("--rows", choices=("few", "all"), default="few")
     options = parser.parse_args()
     if options.all:
@@ -212,7 +215,7 @@ def main():
         return
     tokens = np.array(options.tokens.read_text().split(), dtype=np.int64) if options.tokens else None
     write(options.out, *make(options.folder, getattr(torch, options.dtype), options.seed, options.length, tokens,
-                             options.random, options.rows))
+                             options.random, options.rows, options.device))
 
 
 if __name__ == "__main__":

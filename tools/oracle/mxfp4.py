@@ -1,20 +1,27 @@
-"""MXFP4 in numpy, written from the format's definition and not from anybody's code, and a checksum that C repeats."""
+"""MXFP4 in torch, written from the format's definition and not from anybody's code, and a checksum that C repeats."""
 
-import numpy as np
+import functools
 
-CODE_VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
+import torch
+
+CODE_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 CHECKSUM_FACTOR = 0x100000001B3
 
 
 def dequantize(blocks, scales):
     """blocks [..., groups, 16], scales [..., groups] -> float32 [..., 32*groups]; exact for scales 0 ... 252."""
-    codes = np.empty((*blocks.shape[:-1], 32), dtype=np.uint8)
-    codes[..., 0::2] = blocks & 15
-    codes[..., 1::2] = blocks >> 4
-    factors = np.ldexp(np.float64(1), scales.astype(np.int32) - 127)
-    with np.errstate(over="ignore"):
-        values = (CODE_VALUES[codes] * factors[..., None]).astype(np.float32)
-    return values.reshape(*blocks.shape[:-2], 32 * blocks.shape[-2])
+    codes = torch.stack((blocks & 15, blocks >> 4), dim=-1).flatten(-2).int()
+    values = torch.tensor(CODE_VALUES, dtype=torch.float64, device=blocks.device)[codes]
+    factors = torch.ldexp(torch.ones_like(scales, dtype=torch.float64), scales.int() - 127)
+    return (values * factors[..., None]).float().flatten(-2)
+
+
+@functools.lru_cache(maxsize=4)
+def powers(count, device):
+    """factor^(count-1) ... factor^1, 1, modulo 2^64: int64 [count]."""
+    factors = torch.full((count,), CHECKSUM_FACTOR, dtype=torch.int64, device=device)
+    factors[0] = 1
+    return torch.cumprod(factors, 0).flip(0)
 
 
 def checksum(values):
@@ -22,8 +29,5 @@ def checksum(values):
 
     The factor is odd, so that one wrong bit anywhere always shows.
     """
-    words = np.ascontiguousarray(values, dtype=np.float32).reshape(-1).view(np.uint32).astype(np.uint64)
-    powers = np.full(words.size, CHECKSUM_FACTOR, dtype=np.uint64)
-    powers[0] = 1
-    np.multiply.accumulate(powers, out=powers)
-    return np.sum(words * powers[::-1], dtype=np.uint64).astype(np.int64)
+    words = values.float().contiguous().view(torch.int32).reshape(-1).long() & 0xFFFFFFFF
+    return int(torch.sum(words * powers(words.numel(), words.device)))

@@ -28,12 +28,12 @@ class TensorFiles:
         self.files = [safe_open(path, "pt") for path in paths]
         self.where = {name: file for file in self.files for name in file.keys()}
 
-    def numpy(self, name):
-        return self.where[name].get_tensor(name).numpy()
+    def tensor(self, name):
+        return self.where[name].get_tensor(name)
 
 
-def load(folder, dtype):
-    """The model with dequantised experts. In float32 its experts are checked bit for bit against mxfp4.py."""
+def load(folder, dtype, device="cpu"):
+    """The model with dequantised experts, on a torch device. Its weights are checked bit for bit against the files."""
     torch.set_grad_enabled(False)
     model = AutoModelForCausalLM.from_pretrained(
         folder,
@@ -42,6 +42,7 @@ def load(folder, dtype):
         experts_implementation="eager",
         quantization_config=Mxfp4Config(dequantize=True),
         local_files_only=True,
+        device_map=None if device == "cpu" else device,
     ).eval()
     model = model.float() if dtype == torch.float32 else model
     used = (model.config._attn_implementation, model.config._experts_implementation)
@@ -51,20 +52,26 @@ def load(folder, dtype):
     return model
 
 
+def same_bits(found, expected):
+    return torch.equal(found.float().contiguous().view(torch.int32), expected.float().contiguous().view(torch.int32))
+
+
 def check_loaded(model, folder):
     """Every parameter is the checkpoint's: loading that silently initialised one would make a false golden."""
     files = TensorFiles(folder)
     seen = set()
     for name, parameter in model.named_parameters():
         if name.endswith(EXPERT_MATRICES):
-            expected = mxfp4.dequantize(files.numpy(f"{name}_blocks"), files.numpy(f"{name}_scales"))
-            expected = torch.from_numpy(expected).transpose(1, 2)
+            blocks, scales = (files.tensor(f"{name}_{part}") for part in ("blocks", "scales"))
+            same = all(
+                same_bits(expert, mxfp4.dequantize(blocks[i].to(expert.device), scales[i].to(expert.device)).T)
+                for i, expert in enumerate(parameter.detach())
+            )
             seen |= {f"{name}_blocks", f"{name}_scales"}
         else:
-            expected = files.where[name].get_tensor(name)
+            same = same_bits(parameter.detach(), files.tensor(name).to(parameter.device))
             seen.add(name)
-        found = parameter.detach().float().contiguous().view(torch.int32)
-        if not torch.equal(found, expected.float().contiguous().view(torch.int32)):
+        if not same:
             raise SystemExit(f"{folder}: transformers loaded other bits than the file has for {name}")
     if seen != set(files.where):
         raise SystemExit(f"{folder}: transformers left out {sorted(set(files.where) - seen)[:3]}")
@@ -75,10 +82,15 @@ def expert_checksums(model):
     sums = {}
     for i, layer in enumerate(model.model.layers):
         for part in EXPERT_MATRICES:
-            matrices = getattr(layer.mlp.experts, part).detach().float().transpose(1, 2).numpy()
+            experts = getattr(layer.mlp.experts, part).detach()
             key = f"layers.{i}.{part.removesuffix('_proj')}_checksum"
-            sums[key] = np.array([mxfp4.checksum(matrix) for matrix in matrices], dtype=np.int64)
+            sums[key] = np.array([mxfp4.checksum(expert.T) for expert in experts], dtype=np.int64)
     return sums
+
+
+def array(tensor):
+    """A numpy copy of its own."""
+    return tensor.detach().cpu().numpy().copy()
 
 
 def forward(model, tokens):
@@ -91,16 +103,16 @@ def forward(model, tokens):
     def keep(key):
         def pick(output):
             tensor = output[0] if isinstance(output, tuple) else output
-            seen[key] = tensor.detach().float().reshape(-1, tensor.shape[-1]).numpy().copy()
+            seen[key] = array(tensor.float().reshape(-1, tensor.shape[-1]))
 
         return pick
 
     def keep_router(i):
         def pick(output):
             logits, weights, choice = output
-            seen[f"layers.{i}.router"] = logits.detach().float().numpy().copy()
-            seen[f"layers.{i}.router_weight"] = weights.detach().float().numpy().copy()
-            seen[f"layers.{i}.router_choice"] = choice.numpy().astype(np.int64)
+            seen[f"layers.{i}.router"] = array(logits.float())
+            seen[f"layers.{i}.router_weight"] = array(weights.float())
+            seen[f"layers.{i}.router_choice"] = array(choice).astype(np.int64)
 
         return pick
 
@@ -113,7 +125,7 @@ def forward(model, tokens):
     hook(model.model.norm, keep("final_norm"))
     hook(model.lm_head, keep("logits"))
     try:
-        model(torch.tensor([list(map(int, tokens))]), use_cache=False)
+        model(torch.tensor([list(map(int, tokens))], device=model.device), use_cache=False)
     finally:
         for handle in handles:
             handle.remove()
@@ -123,14 +135,15 @@ def forward(model, tokens):
 def rope_tables(model, positions):
     """inv_freq [d_head/2], attention scaling [1] and cos, sin [positions][d_head/2], in float32."""
     rotary = model.model.rotary_emb
-    ids = torch.tensor([[int(position) for position in positions]])
-    cosine, sine = rotary(torch.zeros(1, dtype=torch.float32), ids)
+    device = rotary.inv_freq.device
+    ids = torch.tensor([[int(position) for position in positions]], device=device)
+    cosine, sine = rotary(torch.zeros(1, dtype=torch.float32, device=device), ids)
     return {
-        "rope.inv_freq": rotary.inv_freq.float().numpy().copy(),
+        "rope.inv_freq": array(rotary.inv_freq.float()),
         "rope.attention_scaling": np.array([rotary.attention_scaling], dtype=np.float32),
         "rope.positions": np.array(positions, dtype=np.int32),
-        "rope.cos": cosine[0].numpy().copy(),
-        "rope.sin": sine[0].numpy().copy(),
+        "rope.cos": array(cosine[0]),
+        "rope.sin": array(sine[0]),
     }
 
 

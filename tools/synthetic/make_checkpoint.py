@@ -9,19 +9,25 @@ For --scale 20b and 120b without other shape options the names, shapes, dtypes, 
 index and config are those of the published checkpoints (index and config byte for byte). A tensor's bytes
 depend on --seed and its name alone, so both layouts and every split hold the same weights.
 
-Weights are drawn so that activations stay of order one: BF16 matrices and biases normal * 0.02, norm weights
-1 + normal * 0.1, sinks normal, MXFP4 codes uniform with scale bytes 118 ... 122.
+Weights are drawn so that every layer adds about one to a residual stream of order one: embedding and sinks normal,
+other BF16 matrices and biases normal * 0.02, norm weights 1 + normal * 0.1, MXFP4 codes uniform with scale bytes
+118 ... 122 (down: 115 ... 119). Router biases are normal * 0.3: the busiest of 32 experts then gets some two to three times its share.
+
+tokenizer.json is the file that --tokenizer names; by default the published one where it has been made
+(build/o200k/tokenizer.json) and the vocabulary is the published, else one of bytes, pairs and triples of bytes.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import shutil
 import statistics
 import sys
 import time
 
 import numpy as np
+import vocabulary
 
 CHUNK = 16 << 20  # bytes written at a time; even, so that it holds whole BF16 elements
 
@@ -60,6 +66,9 @@ ORIGINAL_OUTER = {
     "lm_head.weight": "unembedding.weight",
 }
 
+PUBLISHED_VOCAB = 201088
+PUBLISHED_TOKENIZER = "build/o200k/tokenizer.json"
+
 HF_SHARD_BYTES = 4_800_000_000
 # The 120b's original layout has six files of up to this size and a seventh with embedding, norm and head.
 ORIGINAL_SHARD_BYTES = 10_550_000_000
@@ -82,7 +91,7 @@ class Shape:
         self.heads = pick(arguments.heads, 64)
         self.kv_heads = pick(arguments.kv_heads, 8)
         self.head_dim = pick(arguments.head_dim, 64)
-        self.vocab = pick(arguments.vocab, 201088)
+        self.vocab = pick(arguments.vocab, PUBLISHED_VOCAB)
         self.window = pick(arguments.window, 128)
         self.initial_context = pick(arguments.initial_context, 4096)
         self.is_120b = arguments.scale == "120b" and self.layers == 36 and self.experts == 128 and (
@@ -93,6 +102,9 @@ class Shape:
         for name, value in vars(self).items():
             if name != "is_120b" and value < 1:
                 sys.exit(f"--{name.replace('_', '-')}: {value} must be at least 1")
+        least = vocabulary.LEAST
+        if self.vocab < least:
+            sys.exit(f"--vocab: {self.vocab} must be at least {least}, for the bytes and the special tokens")
         for name in ("hidden", "intermediate"):
             if getattr(self, name) % 32:
                 sys.exit(f"--{name}: {getattr(self, name)} must be a multiple of 32")
@@ -225,7 +237,7 @@ def hf_config(shape):
     types = ["sliding_attention" if layer % 2 == 0 else "full_attention" for layer in range(shape.layers)]
     config = {
         "architectures": ["GptOssForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
-        "eos_token_id": min(200002, shape.vocab - 1), "experts_per_token": shape.active,
+        "eos_token_id": vocabulary.special(shape.vocab, "<|return|>"), "experts_per_token": shape.active,
         "head_dim": shape.head_dim, "hidden_act": "silu", "hidden_size": shape.hidden,
         "initial_context_length": shape.initial_context, "initializer_range": 0.02,
         "intermediate_size": shape.intermediate, "layer_types": types,
@@ -233,7 +245,7 @@ def hf_config(shape):
         "num_attention_heads": shape.heads, "num_experts_per_tok": shape.active,
         "num_hidden_layers": shape.layers, "num_key_value_heads": shape.kv_heads,
         "num_local_experts": shape.experts, "output_router_logits": False,
-        "pad_token_id": min(199999, shape.vocab - 1),
+        "pad_token_id": vocabulary.special(shape.vocab, "<|endoftext|>"),
         "quantization_config": {
             "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
                                        "model.embed_tokens", "lm_head"],
@@ -251,9 +263,9 @@ def hf_config(shape):
 
 
 def hf_generation_config(shape):
-    ids = [200002, 199999, 200012] if shape.vocab > 200012 else [shape.vocab - 1]
-    config = {"bos_token_id": min(199998, shape.vocab - 1), "do_sample": True, "eos_token_id": ids,
-              "pad_token_id": min(199999, shape.vocab - 1), "transformers_version": "4.55.0.dev0"}
+    ids = [vocabulary.special(shape.vocab, text) for text in ("<|return|>", "<|endoftext|>", "<|call|>")]
+    config = {"bos_token_id": vocabulary.special(shape.vocab, "<|startoftext|>"), "do_sample": True, "eos_token_id": ids,
+              "pad_token_id": vocabulary.special(shape.vocab, "<|endoftext|>"), "transformers_version": "4.55.0.dev0"}
     return json.dumps(config, indent=2, sort_keys=True) + "\n"
 
 
@@ -305,8 +317,10 @@ class Generator:
         normal = bf16_normal_table()
         self.matrix = to_bf16(normal * 0.02)
         self.norm = to_bf16(1 + normal * 0.1)
-        self.sinks = to_bf16(normal)
+        self.unit = to_bf16(normal)
+        self.skew = to_bf16(normal * 0.3)
         self.scales = np.array([118 + i % 5 for i in range(256)], dtype=np.uint8)
+        self.down_scales = self.scales - 3
 
     def chunks(self, name, count):
         """The bytes of a Hugging Face tensor, in pieces."""
@@ -318,14 +332,18 @@ class Generator:
             count -= size
             if name.endswith("_blocks"):
                 yield raw
+            elif name.endswith("down_proj_scales"):
+                yield self.down_scales[raw]
             elif name.endswith("_scales"):
                 yield self.scales[raw]
             else:
                 table = self.matrix
                 if name.endswith("norm.weight"):
                     table = self.norm
-                elif name.endswith("sinks"):
-                    table = self.sinks
+                elif name.endswith(("sinks", "embed_tokens.weight")):
+                    table = self.unit
+                elif name.endswith("router.bias"):
+                    table = self.skew
                 yield table[raw.view(np.uint16)]
 
 
@@ -352,6 +370,17 @@ def write_text(path, text):
     print(f"{path}: {len(text.encode())} bytes, sha256 {hashlib.sha256(text.encode()).hexdigest()}")
 
 
+def write_tokenizer(folder, source, n_vocab):
+    path = os.path.join(folder, "tokenizer.json")
+    if source is None and n_vocab == PUBLISHED_VOCAB and os.path.exists(PUBLISHED_TOKENIZER):
+        source = PUBLISHED_TOKENIZER
+    if source is None:
+        write_text(path, json.dumps(vocabulary.make(n_vocab), ensure_ascii=False) + "\n")
+    else:
+        shutil.copyfile(source, path)
+        print(f"{path}: copied from {source}")
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", help="folder to write, made if absent")
@@ -359,6 +388,7 @@ def parse_arguments():
     parser.add_argument("--layout", choices=("hf", "original"), default="hf")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shard-bytes", type=int, default=HF_SHARD_BYTES, help="limit of one file (hf layout)")
+    parser.add_argument("--tokenizer", help="tokenizer.json to copy beside the weights")
     parser.add_argument("--plan", action="store_true", help="print files and sizes, write nothing")
     for name in ("layers", "experts", "active", "hidden", "intermediate", "heads", "kv-heads", "head-dim",
                  "vocab", "window", "initial-context"):
@@ -385,6 +415,7 @@ def main():
         return
     os.makedirs(arguments.out, exist_ok=True)
     generator = Generator(arguments.seed)
+    write_tokenizer(arguments.out, arguments.tokenizer, shape.vocab)
     for name, text in texts.items():
         write_text(os.path.join(arguments.out, name), text)
     for name, tensors in files:
