@@ -11,7 +11,10 @@ depend on --seed and its name alone, so both layouts and every split hold the sa
 
 Weights are drawn so that every layer adds about one to a residual stream of order one: embedding and sinks normal,
 other BF16 matrices and biases normal * 0.02, norm weights 1 + normal * 0.1, MXFP4 codes uniform with scale bytes
-118 ... 122 (down: 115 ... 119). Router biases are normal * 0.3: the busiest of 32 experts then gets some two to three times its share.
+118 ... 122 (down: 115 ... 119). Routers are confident, normal * 0.08 with biases normal * 1.2: the fourth expert
+weighs a few per cent, as in a trained model, so that rounding which exchanges it for the fifth changes little
+(with flat routers a random model is chaotic: transformers' own bfloat16 run then has nothing in common with its
+float32 run), and the busiest of 32 experts gets some three times its share.
 
 tokenizer.json is the file that --tokenizer names; by default the published one where it has been made
 (build/o200k/tokenizer.json) and the vocabulary is the published, else one of bytes, pairs and triples of bytes.
@@ -318,7 +321,8 @@ class Generator:
         self.matrix = to_bf16(normal * 0.02)
         self.norm = to_bf16(1 + normal * 0.1)
         self.unit = to_bf16(normal)
-        self.skew = to_bf16(normal * 0.3)
+        self.router = to_bf16(normal * 0.08)
+        self.skew = to_bf16(normal * 1.2)
         self.scales = np.array([118 + i % 5 for i in range(256)], dtype=np.uint8)
         self.down_scales = self.scales - 3
 
@@ -342,6 +346,8 @@ class Generator:
                     table = self.norm
                 elif name.endswith(("sinks", "embed_tokens.weight")):
                     table = self.unit
+                elif name.endswith("router.weight"):
+                    table = self.router
                 elif name.endswith("router.bias"):
                     table = self.skew
                 yield table[raw.view(np.uint16)]
