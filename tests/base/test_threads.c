@@ -1,10 +1,12 @@
-/* Every item runs exactly once, whatever the number of threads, and pools coexist. */
+/* Every item runs exactly once, whatever the number of threads; shares; waiting and idling; pools coexist. */
+#include "base/clock.h"
 #include "base/threads.h"
 #include "tests/support/check.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #define N_ITEMS 1000
 
@@ -74,6 +76,84 @@ static void all_threads_work_at_once(void **state)
     }
 }
 
+#define N_SHARE 12 /* items of each thread's share */
+
+struct shares {
+    _Atomic size_t n_missing; /* threads that have taken no item */
+    size_t first[8];          /* item of each thread */
+    bool has_first[8];
+    bool slow; /* the last thread's first item takes 20 ms */
+};
+
+static void take_share(void *user, size_t begin, size_t end, size_t thread)
+{
+    struct shares *shares = user;
+    (void)end;
+    if (shares->has_first[thread])
+        return;
+    shares->has_first[thread] = true;
+    shares->first[thread] = begin;
+    shares->n_missing--;
+    while (shares->n_missing > 0)
+        sched_yield();
+    if (shares->slow && begin == N_SHARE)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+}
+
+/* However late a thread comes, it begins where its share does: others take from the far end. */
+static void each_thread_begins_with_its_share(void **state)
+{
+    (void)state;
+    for (size_t n_threads = 2; n_threads <= 8; n_threads++) {
+        struct gs_threads *threads;
+        struct gs_error error;
+        assert_ok(gs_threads_open(n_threads, &threads, &error), &error);
+        for (int round = 0; round < 20; round++) {
+            struct shares shares = {.n_missing = n_threads};
+            gs_threads_run(threads, take_share, &shares, n_threads * N_SHARE, 1);
+            for (size_t t = 0; t < n_threads; t++)
+                assert_int_equal(shares.first[t], t * N_SHARE);
+        }
+        gs_threads_close(threads);
+    }
+}
+
+static void waiting_is_counted(void **state)
+{
+    (void)state;
+    struct gs_threads *threads;
+    struct gs_error error;
+    assert_ok(gs_threads_open(2, &threads, &error), &error);
+    assert_true(gs_threads_wait_seconds(threads) == 0.0);
+    struct shares shares = {.n_missing = 2, .slow = true};
+    gs_threads_run(threads, take_share, &shares, 2 * N_SHARE, 1);
+    assert_true(gs_threads_wait_seconds(threads) > 0.005);
+    gs_threads_close(threads);
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+static void idle_threads_sleep(void **state)
+{
+    (void)state;
+    struct gs_threads *threads;
+    struct gs_error error;
+    struct counts counts = {.grain = 1};
+    assert_ok(gs_threads_open(2, &threads, &error), &error);
+    gs_threads_run(threads, count, &counts, 100, 1);
+    double before = cpu_seconds();
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    assert_true(cpu_seconds() - before < 0.1);
+    gs_threads_run(threads, count, &counts, 100, 1); /* and wake up again */
+    assert_int_equal(counts.of_item[99], 2);
+    gs_threads_close(threads);
+}
+
 static void *run_counts(void *threads)
 {
     static struct counts counts[2]; /* one for each thread that runs this */
@@ -121,6 +201,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_runs_once),
         cmocka_unit_test(all_threads_work_at_once),
+        cmocka_unit_test(each_thread_begins_with_its_share),
+        cmocka_unit_test(waiting_is_counted),
+        cmocka_unit_test(idle_threads_sleep),
         cmocka_unit_test(pools_run_side_by_side),
         cmocka_unit_test(too_many_threads_are_refused),
     };
