@@ -39,7 +39,7 @@ enum gs_control {
 };
 
 struct gs_device_options {
-    size_t n_threads; /* CPU: 0 for one per processor */
+    size_t n_threads; /* CPU: 0 for one per physical core */
     int index;        /* which of several devices */
     const char *isa;  /* CPU: the kernels' instruction set, e.g. "generic"; NULL: the best */
     enum gs_precision precision;
@@ -78,11 +78,26 @@ enum gs_stage {
 typedef void gs_tap_fn(void *user, enum gs_stage stage, int64_t layer, const float *values, int64_t rows,
                        int64_t columns);
 
+/* What a forward's time went into. */
+enum gs_time {
+    GS_TIME_NORM,      /* norms and residual additions */
+    GS_TIME_QKV,       /* projections, RoPE, writing the cache */
+    GS_TIME_ATTENTION, /* scores, softmax, values */
+    GS_TIME_OUTPUT,    /* attention's output projection */
+    GS_TIME_ROUTER,    /* logits, choice, grouping */
+    GS_TIME_EXPERTS,   /* gate and up, activation, down, weighted sum */
+    GS_TIME_HEAD,
+    GS_TIME_IDLE,  /* the thread that calls waits for other threads */
+    GS_TIME_OTHER, /* embedding, preparation */
+    GS_TIME_COUNT,
+};
+
 struct gs_backend_stats {
     uint64_t n_tokens;     /* run through the model since load */
     uint64_t n_forward;    /* calls */
     uint64_t weight_bytes; /* read: rows of matrices, each once a forward; not vectors, not the embedding */
     double seconds;        /* inside forward */
+    double stage_seconds[GS_TIME_COUNT]; /* the rest is preparation; all 0: not told apart */
     uint64_t n_past_limit; /* SwiGLU inputs beyond the limit; counted under GS_CONTROL_SWIGLU_CLAMP alone */
 };
 
@@ -107,6 +122,9 @@ struct gs_backend {
     /* Bytes of one timeline's cache of `capacity` tokens, and of everything else that is allocated. */
     uint64_t (*kv_bytes)(const struct gs_device *device, int64_t capacity);
     uint64_t (*scratch_bytes)(const struct gs_device *device);
+
+    /* Bytes that caches and scratch may take where they lie; 0: unknown. NULL: the host's memory. */
+    uint64_t (*memory_available)(const struct gs_device *device);
 
     gs_status (*kv_create)(struct gs_device *device, int64_t capacity, struct gs_kv **out,
                            struct gs_error *error);

@@ -1,22 +1,23 @@
 /* gossamer bench: how fast is it here, and what share of the machine is that? */
 #include "cli/bench.h"
 
-#include "backend/cpu/measure.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/hub.h"
+#include "cli/number_names.h"
 #include "cli/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BANDWIDTH_RUNS 11
-#define MAX_WORDS      64 /* of the command, as the JSON repeats it */
+#define MAX_WORDS 64 /* of the command, as the JSON repeats it */
 
 struct settings {
     const char *prompt, *generate, *depth, *threads, *experts; /* lists of numbers */
-    const char *backend;
+    const char *frontier;                                      /* "1k:128k" */
+    const char *backend, *precision, *weights, *cpu_features;
+    int64_t device;
     const char *kernel;
     const char *gate;
     int64_t n_prompts;
@@ -24,9 +25,14 @@ struct settings {
     int64_t layer;
     int64_t expert;
     bool scalar_load;
+    bool profile;
     bool json;
     bool markdown;
+    bool csv;
 };
+
+#define DEFAULT_PRECISION      GS_PRECISION_FAST
+#define DEFAULT_PRECISION_NAME "fast"
 
 static const struct gs_option options[] = {
     {.kind = GS_OPTION_HEADING, .help = "The model (lists: numbers separated by commas):"},
@@ -49,6 +55,12 @@ static const struct gs_option options[] = {
      .value = "LIST",
      .offset = offsetof(struct settings, depth),
      .help = "each row with so many tokens in the context before (0)"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "frontier",
+     .value = "FROM:TO",
+     .offset = offsetof(struct settings, frontier),
+     .help = "speed over context: depths from FROM, each twice the one\n"
+             "before, to TO (1k:128k); the reading of each is a row too"},
     {.kind = GS_OPTION_INTEGER,
      .name = "prompts",
      .value = "N",
@@ -61,6 +73,27 @@ static const struct gs_option options[] = {
      .value = "NAME",
      .offset = offsetof(struct settings, backend),
      .help = "default: the best that this machine has"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "device",
+     .value = "N",
+     .offset = offsetof(struct settings, device),
+     .help = "which of the backend's devices (0)",
+     .most = 1023},
+    {.kind = GS_OPTION_TEXT,
+     .name = "precision",
+     .value = "NAME",
+     .offset = offsetof(struct settings, precision),
+     .help = "exact or fast (" DEFAULT_PRECISION_NAME ")"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "weights",
+     .value = "NAME",
+     .offset = offsetof(struct settings, weights),
+     .help = "native, or q8: attention and head in 8 bits (native)"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "cpu-features",
+     .value = "NAME",
+     .offset = offsetof(struct settings, cpu_features),
+     .help = "the kernels' instruction set (the best that there is)"},
     {.kind = GS_OPTION_HEADING, .help = "One expert, without the model:"},
     {.kind = GS_OPTION_TEXT,
      .name = "kernel",
@@ -102,7 +135,7 @@ static const struct gs_option options[] = {
      .letter = 't',
      .value = "LIST",
      .offset = offsetof(struct settings, threads),
-     .help = "every row with so many threads (one a processor)"},
+     .help = "every row with so many threads (one a core)"},
     {.kind = GS_OPTION_INTEGER,
      .name = "runs",
      .letter = 'r',
@@ -112,9 +145,17 @@ static const struct gs_option options[] = {
      .least = 1,
      .most = GS_BENCH_MAX_RUNS},
     {.kind = GS_OPTION_FLAG,
+     .name = "profile",
+     .offset = offsetof(struct settings, profile),
+     .help = "the time by stage too; generation then also samples"},
+    {.kind = GS_OPTION_FLAG,
      .name = "json",
      .offset = offsetof(struct settings, json),
      .help = "one JSON object with every run's time"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "csv",
+     .offset = offsetof(struct settings, csv),
+     .help = "a line a row, separated by commas"},
     {.kind = GS_OPTION_FLAG,
      .name = "md",
      .offset = offsetof(struct settings, markdown),
@@ -122,63 +163,21 @@ static const struct gs_option options[] = {
     {.kind = GS_OPTION_END},
 };
 
-/* ---------------------------------------------------------------- the report */
-
-void gs_bench_report_free(struct gs_bench_report *report)
-{
-    for (size_t i = 0; i < report->n_rows; i++)
-        free(report->rows[i].seconds);
-    free(report->rows);
-    free(report->machine);
-    free(report->experts);
-    *report = (struct gs_bench_report){0};
-}
-
-gs_status gs_bench_row_add(struct gs_bench_report *report, size_t n_runs, struct gs_bench_row **out,
-                           struct gs_error *error)
-{
-    *out = NULL;
-    if (report->n_rows == GS_BENCH_MAX_ROWS)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "more than %d rows: shorten the lists", GS_BENCH_MAX_ROWS);
-    struct gs_bench_row *rows = realloc(report->rows, (report->n_rows + 1) * sizeof *rows);
-    if (!rows)
-        return gs_fail_memory(error, (report->n_rows + 1) * sizeof *rows);
-    report->rows = rows;
-    double *seconds = calloc(n_runs, sizeof *seconds);
-    if (!seconds)
-        return gs_fail_memory(error, n_runs * sizeof *seconds);
-    *out = &report->rows[report->n_rows++];
-    **out = (struct gs_bench_row){.seconds = seconds, .n_runs = n_runs};
-    return GS_OK;
-}
-
-gs_status gs_bench_measure_bandwidth(struct gs_bench_report *report, size_t n_threads,
-                                     struct gs_bench_bandwidth **out, struct gs_error *error)
-{
-    struct gs_measure *measure = NULL;
-    double rates[BANDWIDTH_RUNS];
-    *out = NULL;
-    struct gs_bench_bandwidth *list = realloc(report->machine, (report->n_machine + 1) * sizeof *list);
-    if (!list)
-        return gs_fail_memory(error, (report->n_machine + 1) * sizeof *list);
-    report->machine = list;
-    gs_status status = gs_measure_open(n_threads, &measure, error);
-    if (status != GS_OK)
-        return status;
-    gs_measure_read(measure);
-    for (size_t i = 0; i < BANDWIDTH_RUNS; i++)
-        rates[i] = gs_measure_read(measure);
-    *out = &list[report->n_machine++];
-    **out = (struct gs_bench_bandwidth){.n_threads = gs_measure_threads(measure),
-                                        .bytes_per_second = gs_bench_spread(rates, BANDWIDTH_RUNS),
-                                        .buffer_bytes = gs_measure_buffer_bytes(measure)};
-    snprintf(report->isa, sizeof report->isa, "%s", gs_measure_isa(measure));
-    gs_measure_close(measure);
-    gs_bench_forget_peak(); /* the buffer is not what the model needs */
-    return GS_OK;
-}
-
 /* ---------------------------------------------------------------- settings */
+
+/* A whole number, in thousands of 1024 with a k behind it: "16k". */
+static gs_status parse_count(const char *what, const char *text, size_t size, int64_t least, int64_t most,
+                             int64_t *value, struct gs_error *error)
+{
+    char number[24];
+    bool is_thousands = size > 1 && text[size - 1] == 'k';
+    size -= is_thousands;
+    snprintf(number, sizeof number, "%.*s", (int)(size < sizeof number ? size : sizeof number), text);
+    gs_status status = gs_parse_integer(what, number, least, is_thousands ? most / 1024 : most, value, error);
+    if (is_thousands)
+        *value *= 1024;
+    return status;
+}
 
 /* "128,512" -> numbers from `least` to `most`; text NULL: `otherwise` alone. */
 static gs_status parse_list(const char *what, const char *text, int64_t least, int64_t most,
@@ -186,12 +185,10 @@ static gs_status parse_list(const char *what, const char *text, int64_t least, i
 {
     *list = (struct gs_bench_list){.values = {otherwise}, .count = 1};
     for (list->count = text ? 0 : 1; text;) {
-        char number[24];
         size_t size = strcspn(text, ",");
         if (list->count == GS_BENCH_MAX_LIST)
             return gs_fail(error, GS_INVALID_ARGUMENT, "%s: more than %d numbers", what, GS_BENCH_MAX_LIST);
-        snprintf(number, sizeof number, "%.*s", (int)(size < sizeof number ? size : sizeof number), text);
-        gs_status status = gs_parse_integer(what, number, least, most, &list->values[list->count++], error);
+        gs_status status = parse_count(what, text, size, least, most, &list->values[list->count++], error);
         if (status != GS_OK)
             return status;
         text = text[size] == ',' ? text + size + 1 : NULL;
@@ -199,13 +196,43 @@ static gs_status parse_list(const char *what, const char *text, int64_t least, i
     return GS_OK;
 }
 
+/* "1k:128k" -> 1024, 2048 ... 131072 */
+static gs_status parse_frontier(const char *text, struct gs_bench_list *list, struct gs_error *error)
+{
+    int64_t from = 0, to = 0;
+    const char *colon = strchr(text, ':');
+    if (!colon)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--frontier: \"%s\" is not FROM:TO, for instance 1k:128k",
+                       gs_quote(text).text);
+    gs_status status = parse_count("--frontier", text, (size_t)(colon - text), 1, 1 << 20, &from, error);
+    if (status == GS_OK)
+        status = parse_count("--frontier", colon + 1, strlen(colon + 1), 1, 1 << 20, &to, error);
+    if (status == GS_OK && from > to)
+        status = gs_fail(error, GS_INVALID_ARGUMENT, "--frontier: from %lld to %lld: the first is larger",
+                         (long long)from, (long long)to);
+    list->count = 0;
+    for (int64_t depth = from; status == GS_OK && depth <= to; depth *= 2) {
+        if (list->count == GS_BENCH_MAX_LIST)
+            return gs_fail(error, GS_INVALID_ARGUMENT, "--frontier: more than %d depths", GS_BENCH_MAX_LIST);
+        list->values[list->count++] = depth;
+    }
+    return status;
+}
+
 static gs_status check_combination(const struct settings *s, struct gs_error *error)
 {
-    if (s->json && s->markdown)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "--json and --md: choose one");
-    if (s->kernel && (s->prompt || s->generate || s->depth || s->n_prompts > 0))
+    if (s->json + s->markdown + s->csv > 1)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--json, --md and --csv: choose one");
+    if (s->kernel && (s->prompt || s->generate || s->depth || s->n_prompts > 0 || s->frontier || s->profile))
         return gs_fail(error, GS_INVALID_ARGUMENT,
-                       "--kernel measures no tokens: leave -p, -n, -d and --prompts out");
+                       "--kernel measures no tokens: leave -p, -n, -d, --prompts, --frontier and --profile "
+                       "out");
+    if (s->kernel && (s->precision || s->weights || s->cpu_features || s->device != 0))
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--kernel measures the exact kernels as they are: leave --precision, --weights, "
+                       "--cpu-features and --device out");
+    if (s->frontier && s->depth)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--frontier and --depth: choose one");
     if (s->kernel && s->backend && strcmp(s->backend, "cpu") != 0)
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--kernel: no kernels of backend \"%s\" to measure: cpu has some",
@@ -220,7 +247,13 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
                                struct gs_error *error)
 {
     bool asks = s->prompt || s->generate || s->n_prompts > 0;
-    out->backend = s->backend;
+    int64_t default_prompt = asks || s->frontier ? 0 : 128, default_generate = asks ? 0 : 16;
+    out->engine = (struct gs_engine_options){.backend = s->backend,
+                                             .device = (int)s->device,
+                                             .precision = DEFAULT_PRECISION,
+                                             .cpu_features = s->cpu_features};
+    out->is_frontier = s->frontier != NULL;
+    out->profile = s->profile;
     out->n_prompts = s->n_prompts;
     out->n_runs = s->n_runs;
     out->layer = s->layer;
@@ -228,11 +261,17 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
     out->scalar_load = s->scalar_load;
     gs_status status = check_combination(s, error);
     if (status == GS_OK)
-        status = parse_list("--prompt", s->prompt, 0, 1 << 20, asks ? 0 : 128, &out->prompt, error);
+        status = parse_list("--prompt", s->prompt, 0, 1 << 20, default_prompt, &out->prompt, error);
     if (status == GS_OK)
-        status = parse_list("--generate", s->generate, 0, 1 << 20, asks ? 0 : 16, &out->generate, error);
+        status = parse_list("--generate", s->generate, 0, 1 << 20, default_generate, &out->generate, error);
     if (status == GS_OK)
         status = parse_list("--depth", s->depth, 0, 1 << 20, 0, &out->depth, error);
+    if (status == GS_OK && s->frontier)
+        status = parse_frontier(s->frontier, &out->depth, error);
+    if (status == GS_OK)
+        status = gs_parse_precision(s->precision, &out->engine.precision, error);
+    if (status == GS_OK)
+        status = gs_parse_weight_format(s->weights, &out->engine.weights, error);
     if (status == GS_OK)
         status = parse_list("--threads", s->threads, s->threads ? 1 : 0, 1024, 0, &out->threads, error);
     if (status == GS_OK)
@@ -263,6 +302,8 @@ static gs_status measure(const struct settings *s, const char *model, const char
                                  : gs_bench_model(&settings, &report, error);
     if (status == GS_OK && s->json)
         status = gs_bench_show_json(&report, &machine, words, n_words, out, error);
+    else if (status == GS_OK && s->csv)
+        gs_bench_show_csv(&report, out);
     else if (status == GS_OK)
         gs_bench_show(&report, &machine, s->markdown, out);
     gs_bench_report_free(&report);
@@ -309,11 +350,12 @@ static int bench_main(const struct gs_command *command, int argc, char **argv)
 
 const struct gs_command gs_command_bench = {
     .name = "bench",
-    .usage = "MODEL [-p LIST] [-n LIST] [--kernel NAME | --gate FILE] [--json | --md]",
+    .usage = "MODEL [-p LIST] [-n LIST] [--kernel NAME | --gate FILE] [--json | --md | --csv]",
     .summary = "Measures speed, and what share of this machine's memory bandwidth that is.",
     .details =
         "Each figure is the median of the runs, with the smallest and the largest. GB/s counts the bytes of\n"
-        "weights that were read; the bandwidth is measured first, by reading a large buffer.",
+        "weights and of the cache that were read; bandwidth and peak are measured first, by reading a large\n"
+        "buffer and by multiplying in registers. docs/bench.md explains every figure.",
     .options = options,
     .max_operands = 1,
     .run = bench_main,

@@ -211,7 +211,7 @@ static gs_status read_thresholds(const char *path, struct gs_gate *gate, struct 
 /* Words separated by blanks; nothing is quoted, nothing expanded: no shell ever sees them. */
 static gs_status read_command(const char *path, struct gs_gate *gate, struct gs_error *error)
 {
-    static const char *const reserved[] = {"--gate", "--json", "--md"};
+    static const char *const reserved[] = {"--gate", "--json", "--md", "--csv"};
     const struct gs_buffer *value = &gate->values[GS_GATE_COMMAND];
     bool has_model = false;
     gate->command = strdup(value->data);

@@ -1,5 +1,4 @@
 /* Rows of a kernel on single experts: the model is not loaded, only these experts' bytes are read. */
-#include "backend/cpu/measure.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "cli/bench.h"
@@ -22,7 +21,7 @@ struct bench {
 };
 
 static gs_status run_row(struct bench *bench, size_t n_experts, bool cold, enum gs_measure_reader reader,
-                         const struct gs_bench_bandwidth *machine, struct gs_error *error)
+                         const struct gs_bench_limits *limits, struct gs_error *error)
 {
     const struct gs_bench_settings *settings = bench->settings;
     size_t n_runs = (size_t)(settings->n_runs > 0 ? settings->n_runs : DEFAULT_RUNS);
@@ -34,8 +33,9 @@ static gs_status run_row(struct bench *bench, size_t n_experts, bool cold, enum 
         return status;
     snprintf(row->name, sizeof row->name, "%s x%zu %s%s", settings->kernel->name, n_experts,
              cold ? "cold" : "warm", reader == GS_MEASURE_SCALAR ? " scalar-load" : "");
-    row->n_threads = machine->n_threads;
-    row->bandwidth = machine->bytes_per_second.median;
+    row->n_threads = limits->n_threads;
+    row->bandwidth = limits->bytes_per_second.median;
+    row->peak = limits->products_per_second[GS_MEASURE_F32].median;
     row->bytes = n_experts * bench->expert_bytes;
     row->products = n_experts * (uint64_t)(bench->experts->rows * bench->experts->columns);
     gs_progress_begin(&progress, row->name, true, (n_runs + 1) * row->bytes);
@@ -61,16 +61,16 @@ static gs_status run_row(struct bench *bench, size_t n_experts, bool cold, enum 
 static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_error *error)
 {
     const struct gs_bench_settings *settings = bench->settings;
-    struct gs_bench_bandwidth *machine;
-    gs_status status = gs_bench_measure_bandwidth(bench->report, n_threads, &machine, error);
+    struct gs_bench_limits *limits;
+    gs_status status = gs_bench_measure_limits(bench->report, n_threads, &limits, error);
     if (status == GS_OK)
         status = gs_measure_open(n_threads, &bench->measure, error);
     for (size_t i = 0; status == GS_OK && i < settings->experts.count; i++)
         for (int cold = 0; status == GS_OK && cold < 2; cold++) {
             size_t n = (size_t)settings->experts.values[i];
-            status = run_row(bench, n, cold != 0, GS_MEASURE_KERNEL, machine, error);
+            status = run_row(bench, n, cold != 0, GS_MEASURE_KERNEL, limits, error);
             if (status == GS_OK && settings->scalar_load)
-                status = run_row(bench, n, cold != 0, GS_MEASURE_SCALAR, machine, error);
+                status = run_row(bench, n, cold != 0, GS_MEASURE_SCALAR, limits, error);
         }
     gs_measure_close(bench->measure);
     bench->measure = NULL;
@@ -145,6 +145,8 @@ gs_status gs_bench_kernel(const struct gs_bench_settings *settings, struct gs_be
     float *vectors = NULL;
     report->kind = "kernel";
     report->backend = "cpu";
+    report->precision = "exact";
+    report->weights = "native";
     gs_status status = gs_checkpoint_open(settings->model, &checkpoint, error);
     if (status == GS_OK)
         status = find_experts(settings, checkpoint, report, error);

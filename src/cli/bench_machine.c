@@ -1,6 +1,5 @@
 /* What a benchmark says about where it ran. */
-#include "backend/cpu/measure.h"
-#include "cli/bench.h"
+#include "cli/bench_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,17 +3,23 @@
  * Tokens are pseudo-random and the same in every run, so a run reads the same weights each time; before the
  * timed runs of a row goes one that is not timed, which brings in the pages.
  */
+#include "backend/cpu/fast_kernels.h"
+#include "backend/cpu/kernels.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "cli/bench.h"
+#include "cli/number_names.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
 #include "engine/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define DEFAULT_RUNS 5
+#define DEFAULT_RUNS     5
+#define FIRST_TOKEN_RUNS 3
+#define LONG_WAIT        60.0 /* seconds */
 
 /* The row of several prompts: the protocol of the report that this project answers. */
 #define PROTOCOL_PROMPT   8  /* tokens of a prompt */
@@ -34,8 +40,10 @@ struct test {
 struct bench {
     const struct gs_bench_settings *settings;
     struct gs_bench_report *report;
+    const struct gs_bench_limits *limits; /* with the number of threads under way */
     struct gs_engine *engine;
     struct gs_session *base; /* holds `depth` tokens; NULL: empty */
+    bool is_cpu;             /* the limits are the processor's: of no other backend */
     int64_t n_ctx;
     int32_t *tokens; /* [n_ctx]: pseudo-random */
 };
@@ -71,24 +79,29 @@ static gs_status fill_tokens(struct bench *bench, struct gs_error *error)
     return GS_OK;
 }
 
-static uint64_t count_weight_bytes(const struct bench *bench)
+static struct gs_backend_stats read_stats(const struct bench *bench)
 {
-    struct gs_backend_stats stats;
+    struct gs_backend_stats stats = {0};
     bench->engine->backend->stats(bench->engine->device, &stats);
-    return stats.weight_bytes;
+    return stats;
 }
 
 /* What a run took: the sum of its timed parts. */
 struct cost {
     double seconds;
     double cpu_seconds; /* of all threads */
-    uint64_t bytes;     /* of weights */
+    double sampling;    /* of the seconds */
+    double stages[GS_TIME_COUNT];
+    uint64_t bytes; /* of weights */
 };
 
 /* Subtracts where a timed part begins, adds where it ends. */
 static void begin_part(const struct bench *bench, struct cost *cost)
 {
-    cost->bytes -= count_weight_bytes(bench);
+    struct gs_backend_stats stats = read_stats(bench);
+    cost->bytes -= stats.weight_bytes;
+    for (int s = 0; s < GS_TIME_COUNT; s++)
+        cost->stages[s] -= stats.stage_seconds[s];
     cost->seconds -= gs_clock_seconds();
     cost->cpu_seconds -= gs_bench_cpu_seconds();
 }
@@ -97,7 +110,26 @@ static void end_part(const struct bench *bench, struct cost *cost)
 {
     cost->cpu_seconds += gs_bench_cpu_seconds();
     cost->seconds += gs_clock_seconds();
-    cost->bytes += count_weight_bytes(bench);
+    struct gs_backend_stats stats = read_stats(bench);
+    for (int s = 0; s < GS_TIME_COUNT; s++)
+        cost->stages[s] += stats.stage_seconds[s];
+    cost->bytes += stats.weight_bytes;
+}
+
+static gs_status draw(struct gs_sampler *sampler, struct gs_session *session, struct cost *cost,
+                      int32_t *token, struct gs_error *error)
+{
+    double start = gs_clock_seconds();
+    gs_status status = gs_sampler_draw(sampler, gs_session_logits(session), NULL, 0, token, error);
+    cost->sampling += gs_clock_seconds() - start;
+    return status;
+}
+
+static gs_status open_sampler(const struct bench *bench, struct gs_sampler **out, struct gs_error *error)
+{
+    struct gs_sampling greedy = gs_sampling_default();
+    greedy.temperature = 0.0f;
+    return gs_sampler_open(&greedy, (size_t)gs_engine_info(bench->engine)->n_vocab, out, error);
 }
 
 static gs_status open_session(struct bench *bench, struct gs_session **out, struct gs_error *error)
@@ -112,22 +144,20 @@ static gs_status continue_prompt(struct bench *bench, const int32_t *prompt, str
 {
     struct gs_session *session = NULL;
     struct gs_sampler *sampler = NULL;
-    struct gs_sampling greedy = gs_sampling_default();
-    greedy.temperature = 0.0f;
-    size_t n_vocab = (size_t)gs_engine_info(bench->engine)->n_vocab;
+    struct cost untimed = {0};
     int32_t token = -1;
     gs_status status = open_session(bench, &session, error);
     if (status == GS_OK)
-        status = gs_sampler_open(&greedy, n_vocab, &sampler, error);
+        status = open_sampler(bench, &sampler, error);
     if (status == GS_OK)
         status = gs_session_append(session, prompt, PROTOCOL_PROMPT, error);
     if (status == GS_OK)
-        status = gs_sampler_draw(sampler, gs_session_logits(session), NULL, 0, &token, error);
+        status = draw(sampler, session, &untimed, &token, error);
     begin_part(bench, cost);
     for (int i = 1; status == GS_OK && i < PROTOCOL_GENERATE; i++) {
         status = gs_session_append(session, &token, 1, error);
         if (status == GS_OK)
-            status = gs_sampler_draw(sampler, gs_session_logits(session), NULL, 0, &token, error);
+            status = draw(sampler, session, cost, &token, error);
     }
     end_part(bench, cost);
     gs_sampler_close(sampler);
@@ -135,18 +165,30 @@ static gs_status continue_prompt(struct bench *bench, const int32_t *prompt, str
     return status;
 }
 
+/*
+ * The tokens of a generation are the same in every run, whatever the logits say. Other engines' benchmarks
+ * draw none; a profile does, to know what that costs.
+ */
 static gs_status append_tokens(struct bench *bench, const struct test *test, struct cost *cost,
                                struct gs_error *error)
 {
     struct gs_session *session = NULL;
+    struct gs_sampler *sampler = NULL;
     const int32_t *tokens = bench->tokens + test->depth;
+    int32_t drawn;
     gs_status status = open_session(bench, &session, error);
+    if (status == GS_OK && bench->settings->profile)
+        status = open_sampler(bench, &sampler, error);
     begin_part(bench, cost);
     if (status == GS_OK && test->kind == TEST_PROMPT)
         status = gs_session_append(session, tokens, (size_t)test->size, error);
-    for (int64_t i = 0; status == GS_OK && test->kind == TEST_GENERATE && i < test->size; i++)
+    for (int64_t i = 0; status == GS_OK && test->kind == TEST_GENERATE && i < test->size; i++) {
         status = gs_session_append(session, &tokens[i], 1, error);
+        if (status == GS_OK && sampler)
+            status = draw(sampler, session, cost, &drawn, error);
+    }
     end_part(bench, cost);
+    gs_sampler_close(sampler);
     gs_session_close(session);
     return status;
 }
@@ -185,32 +227,82 @@ static uint64_t count_products(const struct bench *bench, const struct test *tes
     return (uint64_t)n_tokens * (info->n_param_active - head) + n_heads * head;
 }
 
-static gs_status run_test(struct bench *bench, const struct test *test,
-                          const struct gs_bench_bandwidth *machine, struct gs_error *error)
+/* Of the cache, that generating one by one reads: all positions in full layers, `window` in the others. */
+static uint64_t count_kv_bytes(const struct bench *bench, const struct test *test)
+{
+    const struct gs_config *config = &bench->engine->weights->config;
+    const struct gs_backend *backend = bench->engine->backend;
+    const int64_t some = 4096; /* tokens by which a cache grows where it grows evenly */
+    uint64_t grown =
+        backend->kv_bytes(bench->engine->device, 2 * some) - backend->kv_bytes(bench->engine->device, some);
+    int64_t n_full = 0, n_window = 0, sum = 0;
+    for (int64_t layer = 0; layer < config->n_layer; layer++)
+        n_window += config->layer_is_window[layer];
+    n_full = config->n_layer - n_window;
+    if (test->kind != TEST_GENERATE || n_full == 0)
+        return 0;
+    for (int64_t i = 1; i <= test->size; i++) {
+        int64_t n = test->depth + i, seen = n < config->window ? n : config->window;
+        sum += n_full * n + n_window * seen;
+    }
+    return grown * (uint64_t)sum / (uint64_t)(some * n_full);
+}
+
+static gs_status add_row(struct bench *bench, const struct test *test, size_t n_runs,
+                         struct gs_bench_row **out, struct gs_error *error)
+{
+    const struct gs_bench_limits *limits = bench->limits;
+    enum gs_measure_type type =
+        bench->settings->engine.precision == GS_PRECISION_EXACT ? GS_MEASURE_F32 : GS_MEASURE_INT8;
+    gs_status status = gs_bench_row_add(bench->report, n_runs, out, error);
+    if (status != GS_OK)
+        return status;
+    struct gs_bench_row *row = *out;
+    name_row(row, test);
+    row->n_threads = limits->n_threads;
+    if (bench->is_cpu) {
+        row->bandwidth = limits->bytes_per_second.median;
+        row->peak = limits->products_per_second[type].median;
+    }
+    row->depth = test->depth;
+    row->n_tokens = test->kind == TEST_PROTOCOL ? test->size * (PROTOCOL_GENERATE - 1) : test->size;
+    row->products = count_products(bench, test, row->n_tokens);
+    row->kv_bytes = count_kv_bytes(bench, test);
+    row->has_profile = bench->settings->profile;
+    return GS_OK;
+}
+
+static void note_run(struct gs_bench_row *row, size_t run, const struct cost *cost)
+{
+    double rest = cost->seconds - cost->sampling;
+    row->seconds[run] = cost->seconds;
+    row->cpu_seconds += cost->cpu_seconds;
+    row->thread_seconds += cost->seconds * (double)row->n_threads;
+    row->bytes = cost->bytes;
+    for (int s = 0; s < GS_TIME_COUNT; s++) {
+        row->stage_seconds[s] += cost->stages[s];
+        rest -= cost->stages[s];
+    }
+    row->stage_seconds[GS_BENCH_SAMPLING] += cost->sampling;
+    row->stage_seconds[GS_BENCH_OUTSIDE] += rest;
+}
+
+static gs_status run_test(struct bench *bench, const struct test *test, struct gs_error *error)
 {
     size_t n_runs = (size_t)(bench->settings->n_runs > 0 ? bench->settings->n_runs : DEFAULT_RUNS);
     struct gs_bench_row *row;
     struct gs_progress progress;
-    gs_status status = gs_bench_row_add(bench->report, n_runs, &row, error);
+    struct cost cost;
+    gs_status status = add_row(bench, test, n_runs, &row, error);
     if (status != GS_OK)
         return status;
-    name_row(row, test);
-    row->n_threads = machine->n_threads;
-    row->bandwidth = machine->bytes_per_second.median;
-    row->depth = test->depth;
-    row->n_tokens = test->kind == TEST_PROTOCOL ? test->size * (PROTOCOL_GENERATE - 1) : test->size;
-    row->products = count_products(bench, test, row->n_tokens);
     uint64_t total = (n_runs + 1) * (uint64_t)row->n_tokens;
-    struct cost cost;
     gs_progress_begin(&progress, row->name, false, total);
     status = run_once(bench, test, &cost, error);
     for (size_t i = 0; status == GS_OK && i < n_runs; i++) {
         gs_progress_update(&progress, (i + 1) * (uint64_t)row->n_tokens, total);
         status = run_once(bench, test, &cost, error);
-        row->seconds[i] = cost.seconds;
-        row->cpu_seconds += cost.cpu_seconds;
-        row->thread_seconds += cost.seconds * (double)row->n_threads;
-        row->bytes = cost.bytes;
+        note_run(row, i, &cost);
     }
     gs_progress_end(&progress);
     gs_bench_note_memory(bench->report);
@@ -218,14 +310,39 @@ static gs_status run_test(struct bench *bench, const struct test *test,
 }
 
 static gs_status run_list(struct bench *bench, const struct gs_bench_list *sizes, enum test_kind kind,
-                          int64_t depth, const struct gs_bench_bandwidth *machine, struct gs_error *error)
+                          int64_t depth, struct gs_error *error)
 {
     gs_status status = GS_OK;
     for (size_t i = 0; status == GS_OK && i < sizes->count; i++) {
         struct test test = {kind, sizes->values[i], depth};
         if (test.size > 0)
-            status = run_test(bench, &test, machine, error);
+            status = run_test(bench, &test, error);
     }
+    return status;
+}
+
+/* At the rate of what was read so far, the contexts still to come: told where a person would have to wait. */
+static void tell_cost(const struct bench *bench, int64_t from, int64_t read, double seconds)
+{
+    const struct gs_bench_list *depth = &bench->settings->depth;
+    double left = (double)(depth->values[depth->count - 1] - from - read) / (double)read * seconds;
+    if (left > LONG_WAIT)
+        fprintf(
+            stderr,
+            "bench: a context of %lld tokens took %.0f s to read; the longest, of %lld, takes %.0f minutes "
+            "more at this rate\n",
+            (long long)(from + read), seconds, (long long)depth->values[depth->count - 1], left / 60.0);
+}
+
+/* What reading the tokens of a frontier's step took is a row of its own, of one run. */
+static gs_status note_step(struct bench *bench, int64_t from, int64_t read, const struct cost *cost,
+                           struct gs_error *error)
+{
+    struct test test = {TEST_PROMPT, read, from};
+    struct gs_bench_row *row;
+    gs_status status = add_row(bench, &test, 1, &row, error);
+    if (status == GS_OK)
+        note_run(row, 0, cost);
     return status;
 }
 
@@ -233,6 +350,7 @@ static gs_status run_list(struct bench *bench, const struct gs_bench_list *sizes
 static gs_status fill_context(struct bench *bench, int64_t depth, struct gs_error *error)
 {
     struct gs_progress progress;
+    struct cost cost = {0};
     size_t count = 0;
     if (bench->base)
         gs_session_tokens(bench->base, &count);
@@ -247,16 +365,21 @@ static gs_status fill_context(struct bench *bench, int64_t depth, struct gs_erro
         bench->base ? GS_OK : gs_session_open(bench->engine, bench->n_ctx, &bench->base, error);
     if (status != GS_OK)
         return status;
-    gs_progress_begin(&progress, "context", false, (uint64_t)depth - count);
+    int64_t from = (int64_t)count, read = depth - from;
+    gs_progress_begin(&progress, "context", false, (uint64_t)read);
     gs_session_on_progress(bench->base, gs_progress_update, &progress);
-    status = gs_session_append(bench->base, bench->tokens + count, (size_t)depth - count, error);
+    begin_part(bench, &cost);
+    status = gs_session_append(bench->base, bench->tokens + count, (size_t)read, error);
+    end_part(bench, &cost);
     gs_session_on_progress(bench->base, NULL, NULL);
     gs_progress_end(&progress);
-    return status;
+    if (status == GS_OK && from == 0)
+        tell_cost(bench, from, read, cost.seconds);
+    return status == GS_OK && bench->settings->is_frontier ? note_step(bench, from, read, &cost, error)
+                                                           : status;
 }
 
-static gs_status run_rows(struct bench *bench, const struct gs_bench_bandwidth *machine,
-                          struct gs_error *error)
+static gs_status run_rows(struct bench *bench, struct gs_error *error)
 {
     const struct gs_bench_settings *settings = bench->settings;
     gs_status status = GS_OK;
@@ -265,54 +388,112 @@ static gs_status run_rows(struct bench *bench, const struct gs_bench_bandwidth *
         struct test protocol = {TEST_PROTOCOL, settings->n_prompts, depth};
         status = fill_context(bench, depth, error);
         if (status == GS_OK)
-            status = run_list(bench, &settings->prompt, TEST_PROMPT, depth, machine, error);
+            status = run_list(bench, &settings->prompt, TEST_PROMPT, depth, error);
         if (status == GS_OK)
-            status = run_list(bench, &settings->generate, TEST_GENERATE, depth, machine, error);
+            status = run_list(bench, &settings->generate, TEST_GENERATE, depth, error);
         if (status == GS_OK && protocol.size > 0)
-            status = run_test(bench, &protocol, machine, error);
+            status = run_test(bench, &protocol, error);
     }
     return status;
 }
 
-static gs_status open_engine(struct bench *bench, size_t n_threads, double *seconds, struct gs_error *error)
+static gs_status open_engine(struct bench *bench, size_t n_threads, struct gs_error *error)
 {
     struct gs_progress progress;
-    struct gs_memory_plan plan;
-    struct gs_engine_options options = {.backend = bench->settings->backend,
-                                        .n_threads = n_threads,
-                                        .progress = gs_progress_update,
-                                        .progress_user = &progress};
+    struct gs_engine_options options = bench->settings->engine;
+    options.n_threads = n_threads;
+    options.progress = gs_progress_update;
+    options.progress_user = &progress;
     gs_progress_begin(&progress, "loading", true, 0);
-    double start = gs_clock_seconds();
     gs_status status = gs_engine_open(bench->settings->model, &options, &bench->engine, error);
-    *seconds = gs_clock_seconds() - start;
     gs_progress_end(&progress);
-    if (status == GS_OK)
-        status = gs_plan_make(bench->engine, bench->n_ctx, &plan, error);
-    if (status == GS_OK)
-        status = gs_plan_check(&plan, error);
     return status;
 }
 
-static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_error *error)
+static gs_status check_plan(const struct bench *bench, struct gs_error *error)
 {
-    struct gs_bench_bandwidth *machine;
-    struct gs_bench_report *report = bench->report;
-    gs_status status = gs_bench_measure_bandwidth(report, n_threads, &machine, error);
-    if (status == GS_OK)
-        status = open_engine(bench, n_threads, &machine->load_seconds, error);
-    if (status == GS_OK && !bench->tokens)
-        status = fill_tokens(bench, error);
-    if (status == GS_OK) {
-        report->backend = gs_engine_backend(bench->engine);
-        report->info = *gs_engine_info(bench->engine);
-        report->has_info = true;
-        status = run_rows(bench, machine, error);
-    }
+    struct gs_memory_plan plan;
+    gs_status status = gs_plan_make(bench->engine, bench->n_ctx, &plan, error);
+    return status == GS_OK ? gs_plan_check(&plan, error) : status;
+}
+
+static void close_engine(struct bench *bench)
+{
     gs_session_close(bench->base);
     bench->base = NULL;
     gs_engine_close(bench->engine);
     bench->engine = NULL;
+}
+
+/*
+ * From nothing to the first token: the model opened and loaded again, a prompt of one token, one draw. The
+ * rows before have brought the pages in.
+ */
+static gs_status time_first_token(struct bench *bench, size_t n_threads, double *seconds,
+                                  struct gs_error *error)
+{
+    double times[FIRST_TOKEN_RUNS] = {0};
+    struct cost cost = {0};
+    int32_t token;
+    gs_status status = GS_OK;
+    for (size_t i = 0; status == GS_OK && i < FIRST_TOKEN_RUNS; i++) {
+        struct gs_session *session = NULL;
+        struct gs_sampler *sampler = NULL;
+        close_engine(bench);
+        double start = gs_clock_seconds();
+        status = open_engine(bench, n_threads, error);
+        if (status == GS_OK)
+            status = gs_session_open(bench->engine, bench->n_ctx, &session, error);
+        if (status == GS_OK)
+            status = open_sampler(bench, &sampler, error);
+        if (status == GS_OK)
+            status = gs_session_append(session, bench->tokens, 1, error);
+        if (status == GS_OK)
+            status = draw(sampler, session, &cost, &token, error);
+        times[i] = gs_clock_seconds() - start;
+        gs_sampler_close(sampler);
+        gs_session_close(session);
+    }
+    *seconds = gs_bench_spread(times, FIRST_TOKEN_RUNS).median;
+    return status;
+}
+
+/* The instruction set of the kernels that the rows are about. */
+static void name_isa(const struct bench *bench, struct gs_bench_report *report)
+{
+    const struct gs_engine_options *options = &bench->settings->engine;
+    const char *isa =
+        options->precision == GS_PRECISION_EXACT ? gs_kernels_best()->isa : gs_fast_kernels_best()->isa;
+    isa = !bench->is_cpu ? "" : options->cpu_features ? options->cpu_features : isa;
+    snprintf(report->isa, sizeof report->isa, "%s", isa);
+}
+
+static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_error *error)
+{
+    struct gs_bench_limits *limits;
+    struct gs_bench_report *report = bench->report;
+    gs_status status = gs_bench_measure_limits(report, n_threads, &limits, error);
+    bench->limits = limits;
+    if (status != GS_OK)
+        return status;
+    double start = gs_clock_seconds();
+    status = open_engine(bench, n_threads, error);
+    limits->load_seconds = gs_clock_seconds() - start;
+    if (status == GS_OK)
+        status = check_plan(bench, error);
+    if (status == GS_OK && !bench->tokens)
+        status = fill_tokens(bench, error);
+    if (status == GS_OK) {
+        report->backend = gs_engine_backend(bench->engine);
+        bench->is_cpu = strcmp(report->backend, "cpu") == 0;
+        name_isa(bench, report);
+        report->info = *gs_engine_info(bench->engine);
+        report->has_info = true;
+        status = run_rows(bench, error);
+    }
+    if (status == GS_OK)
+        status = time_first_token(bench, n_threads, &limits->first_token_seconds, error);
+    close_engine(bench);
     return status;
 }
 
@@ -322,6 +503,8 @@ gs_status gs_bench_model(const struct gs_bench_settings *settings, struct gs_ben
     struct bench bench = {.settings = settings, .report = report, .n_ctx = count_context(settings)};
     gs_status status = GS_OK;
     report->kind = "model";
+    report->precision = gs_precision_name(settings->engine.precision);
+    report->weights = gs_weight_format_name(settings->engine.weights);
     for (size_t t = 0; status == GS_OK && t < settings->threads.count; t++)
         status = run_threads(&bench, (size_t)settings->threads.values[t], error);
     free(bench.tokens);

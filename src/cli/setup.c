@@ -1,13 +1,16 @@
 #include "cli/setup.h"
 
+#include "backend/registry.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "cli/hub.h"
+#include "cli/number_names.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 gs_status gs_setup_open(struct gs_setup *setup, struct gs_setup_settings *settings, struct gs_error *error)
@@ -31,12 +34,19 @@ gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
         setup->n_vocab = gs_vocab_size(setup->vocab);
         return GS_OK;
     }
-    gs_progress_begin(&progress, "loading", true, 0);
     struct gs_engine_options options = {.backend = s->backend,
+                                        .precision = GS_PRECISION_FAST,
+                                        .cpu_features = s->cpu_features,
                                         .n_threads = (size_t)s->n_threads,
                                         .progress = gs_progress_update,
                                         .progress_user = &progress};
-    gs_status status = gs_engine_open(s->model, &options, &setup->engine, error);
+    gs_status status = gs_parse_precision(s->precision, &options.precision, error);
+    if (status == GS_OK)
+        status = gs_parse_weight_format(s->weights, &options.weights, error);
+    if (status != GS_OK)
+        return status;
+    gs_progress_begin(&progress, "loading", true, 0);
+    status = gs_engine_open(s->model, &options, &setup->engine, error);
     gs_progress_end(&progress);
     if (status == GS_OK)
         status = gs_plan_make(setup->engine, s->n_ctx, &setup->plan, error);
@@ -62,8 +72,24 @@ gs_status gs_setup_sampler(struct gs_setup *setup, struct gs_error *error)
     return gs_sampler_open(&sampling, setup->n_vocab, &setup->sampler, error);
 }
 
+/* Where nobody asked for a backend: why it is not a better one. */
+static void print_passed_over(const struct gs_setup *setup)
+{
+    char why[300];
+    if (setup->settings->backend)
+        return;
+    for (size_t i = 0; i < gs_backend_count(); i++) {
+        const struct gs_backend *backend = gs_backend_at(i);
+        if (strcmp(backend->name, gs_engine_backend(setup->engine)) == 0)
+            return;
+        if (!backend->probe(why, sizeof why))
+            fprintf(stderr, "         not %s: %s\n", backend->name, why);
+    }
+}
+
 void gs_setup_print_plan(const struct gs_setup *setup)
 {
+    print_passed_over(setup);
     fprintf(stderr, "model    %s on backend %s\n%s\n", gs_quote(setup->settings->model).text,
             gs_engine_backend(setup->engine), gs_plan_text(&setup->plan, "").text);
 }

@@ -18,6 +18,7 @@ struct gs_setup_settings {
     int64_t seed; /* -1: a random one */
     int64_t n_ctx, n_threads;
     const char *backend;
+    const char *precision, *weights, *cpu_features; /* NULL: fast, native, the best */
     const char *script;
     int64_t script_generation;
 };
@@ -114,11 +115,27 @@ struct gs_setup_settings {
          .offset = offsetof(type, member.n_threads),                                                         \
          .least = 1,                                                                                         \
          .most = 4096,                                                                                       \
-         .help = "processor threads (default: one per processor)"},                                          \
+         .help = "processor threads (default: one per physical core)"},                                      \
+        {.kind = GS_OPTION_TEXT,                                                                             \
+         .name = "backend",                                                                                  \
+         .value = "NAME",                                                                                    \
+         .offset = offsetof(type, member.backend),                                                           \
+         .help = "what computes (default: the best that works here;\ngossamer --version lists them)"},       \
+        {.kind = GS_OPTION_TEXT,                                                                             \
+         .name = "precision",                                                                                \
+         .value = "P",                                                                                       \
+         .offset = offsetof(type, member.precision),                                                         \
+         .help = "fast (default): what the machine does best; exact: float32,\nthe same bits everywhere"},   \
+        {.kind = GS_OPTION_TEXT,                                                                             \
+         .name = "weights",                                                                                  \
+         .value = "W",                                                                                       \
+         .offset = offsetof(type, member.weights),                                                           \
+         .help = "native (default): as in the file; q8: attention and head in 8\nbits, made while loading"}, \
     {                                                                                                        \
-        .kind = GS_OPTION_TEXT, .name = "backend", .value = "NAME",                                          \
-        .offset = offsetof(type, member.backend),                                                            \
-        .help = "what computes (default: the best that works here;\ngossamer --version lists them)"          \
+        .kind = GS_OPTION_TEXT, .name = "cpu-features", .value = "NAME",                                     \
+        .offset = offsetof(type, member.cpu_features),                                                       \
+        .help = "processor kernels, such as avx2 (default: the best of this\nprocessor; gossamer --version " \
+                "lists them)"                                                                                \
     }
 
 #define GS_SETUP_SCRIPT_OPTIONS(type, member)                                                                \

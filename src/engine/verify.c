@@ -11,6 +11,15 @@
 
 #define AGAINST_TOKENS 64 /* that two backends run in turn */
 
+static gs_status open_subject(const struct gs_proof *proof, size_t n_threads, enum gs_control control,
+                              struct gs_subject *out, struct gs_error *error)
+{
+    struct gs_device_options kind = proof->device;
+    kind.n_threads = n_threads;
+    kind.control = control;
+    return gs_subject_open(proof->backend, proof->weights, &kind, out, error);
+}
+
 /* ---------------------------------------------------------------- against a golden */
 
 /* Runs the tokens and keeps what the golden has of them. */
@@ -98,7 +107,8 @@ static gs_status compare_backends(struct gs_proof *proof, const struct gs_subjec
 }
 
 /* "cpu:exact" */
-static gs_status find_reference(const char *text, const struct gs_backend **backend, struct gs_error *error)
+static gs_status find_reference(const char *text, const struct gs_backend **backend,
+                                struct gs_device_options *kind, struct gs_error *error)
 {
     char name[32];
     const char *colon = strchr(text, ':');
@@ -108,7 +118,7 @@ static gs_status find_reference(const char *text, const struct gs_backend **back
                        gs_quote(text).text);
     snprintf(name, sizeof name, "%.*s", (int)(colon - text), text);
     gs_status status = gs_backend_find(name, backend, error);
-    return status == GS_OK ? gs_proof_check_kind(name, colon + 1, "native", error) : status;
+    return status == GS_OK ? gs_proof_choose_kind(colon + 1, "native", kind, error) : status;
 }
 
 static gs_status compare_against(struct gs_proof *proof, const struct gs_verify_options *options,
@@ -116,11 +126,11 @@ static gs_status compare_against(struct gs_proof *proof, const struct gs_verify_
                                  struct gs_error *error)
 {
     struct gs_subject reference = {0};
+    struct gs_device_options kind = proof->device;
     const struct gs_backend *backend = proof->backend;
-    gs_status status = options->against ? find_reference(options->against, &backend, error) : GS_OK;
+    gs_status status = options->against ? find_reference(options->against, &backend, &kind, error) : GS_OK;
     if (status == GS_OK)
-        status =
-            gs_subject_open(backend, proof->weights, options->n_threads, GS_CONTROL_NONE, &reference, error);
+        status = gs_subject_open(backend, proof->weights, &kind, &reference, error);
     if (status != GS_OK)
         return status;
     report->reference = options->against ? options->against : "itself without the control";
@@ -167,7 +177,7 @@ static gs_status compare_cuts(struct gs_proof *proof, const struct gs_verify_opt
     if (status == GS_OK)
         status = gs_record_open(n_layer, &kept, &pieces, error);
     if (status == GS_OK)
-        status = gs_subject_open(proof->backend, proof->weights, n_threads, options->control, &other, error);
+        status = open_subject(proof, n_threads, options->control, &other, error);
     if (status == GS_OK)
         status = gs_subject_run(&other, proof->tokens, n, &gs_cuts_mixed, pieces, &proof->watch, error);
     if (status == GS_OK)
@@ -194,8 +204,7 @@ static gs_status run_checks(struct gs_proof *proof, const struct gs_verify_optio
     size_t n = proof->n_tokens, few = gs_proof_few_tokens(proof);
     size_t n_cut = few < n && (golden || against) ? few : n;
     proof->watch.total = (golden ? n : against ? 2 * n : 0) + (spoilt ? 0 : golden ? n_cut : 2 * n_cut);
-    gs_status status = gs_subject_open(proof->backend, proof->weights, options->n_threads, options->control,
-                                       &subject, error);
+    gs_status status = open_subject(proof, options->n_threads, options->control, &subject, error);
     if (status == GS_OK)
         status = gs_check_mxfp4(report, &subject, proof->golden, &proof->watch, error);
     if (status == GS_OK)

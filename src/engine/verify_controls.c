@@ -288,16 +288,16 @@ static void fill_figures(struct gs_control_result *result, const struct gs_compa
 }
 
 /* The record and the decoded tokens of one control. */
-static gs_status run_control(struct gs_proof *proof, const struct gs_verify_options *options,
-                             enum gs_control control, const struct baseline *baseline,
+static gs_status run_control(struct gs_proof *proof, enum gs_control control, const struct baseline *baseline,
                              struct gs_control_result *result, struct gs_record **record,
                              struct gs_subject *subject, struct gs_error *error)
 {
     struct gs_positions span = gs_first_positions(baseline->record->kept.rows, (size_t)result->n_tokens);
     struct gs_selection kept = {span, span, span, span};
     struct gs_backend_stats stats;
-    gs_status status =
-        gs_subject_open(proof->backend, proof->weights, options->n_threads, control, subject, error);
+    struct gs_device_options device = proof->device;
+    device.control = control;
+    gs_status status = gs_subject_open(proof->backend, proof->weights, &device, subject, error);
     if (status == GS_OK)
         status = gs_record_open(proof->weights->config.n_layer, &kept, record, error);
     if (status == GS_OK)
@@ -322,7 +322,7 @@ static gs_status try_control(struct gs_proof *proof, const struct gs_verify_opti
     char upstream[64] = "";
     int64_t n = rule->is_late || options->n_tokens > 0 ? (int64_t)proof->n_tokens : baseline->n_few;
     *result = (struct gs_control_result){.control = control, .n_tokens = n};
-    gs_status status = run_control(proof, options, control, baseline, result, &record, &subject, error);
+    gs_status status = run_control(proof, control, baseline, result, &record, &subject, error);
     if (status == GS_OK)
         status = gs_comparison_open(proof->weights->config.n_layer, &comparison, error);
     if (status != GS_OK)
@@ -381,8 +381,7 @@ static gs_status open_baseline(struct gs_proof *proof, const struct gs_verify_op
     struct gs_subject subject = {0};
     struct gs_positions span = {0};
     *baseline = (struct baseline){0};
-    gs_status status =
-        gs_subject_open(proof->backend, proof->weights, options->n_threads, GS_CONTROL_NONE, &subject, error);
+    gs_status status = gs_subject_open(proof->backend, proof->weights, &proof->device, &subject, error);
     if (status != GS_OK)
         return status;
     size_t ring = (size_t)config->window + subject.backend->max_tokens(subject.device);

@@ -5,15 +5,23 @@
 
 #include <string.h>
 
-gs_status gs_proof_check_kind(const char *backend, const char *precision, const char *weights,
-                              struct gs_error *error)
+gs_status gs_proof_choose_kind(const char *precision, const char *weights, struct gs_device_options *options,
+                               struct gs_error *error)
 {
-    if (strcmp(precision, "exact") != 0)
-        return gs_fail(error, GS_UNSUPPORTED, "backend %s has no precision \"%s\": it has exact", backend,
+    if (strcmp(precision, "exact") == 0)
+        options->precision = GS_PRECISION_EXACT;
+    else if (strcmp(precision, "fast") == 0)
+        options->precision = GS_PRECISION_FAST;
+    else
+        return gs_fail(error, GS_INVALID_ARGUMENT, "no precision \"%s\": there are exact and fast",
                        gs_quote(precision).text);
-    if (strcmp(weights, "native") != 0)
-        return gs_fail(error, GS_UNSUPPORTED, "backend %s cannot keep the weights as \"%s\": it has native",
-                       backend, gs_quote(weights).text);
+    if (strcmp(weights, "native") == 0)
+        options->weights = GS_WEIGHTS_NATIVE;
+    else if (strcmp(weights, "q8") == 0)
+        options->weights = GS_WEIGHTS_Q8;
+    else
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "weights cannot be kept as \"%s\": there are native and q8", gs_quote(weights).text);
     return GS_OK;
 }
 
@@ -24,10 +32,11 @@ gs_status gs_proof_open(const char *path, const struct gs_verify_options *option
     const char *weights = options->weights ? options->weights : "native";
     *proof = (struct gs_proof){.watch = {.progress = options->progress,
                                          .progress_user = options->progress_user,
-                                         .cancelled = options->cancelled}};
+                                         .cancelled = options->cancelled},
+                               .device = {.n_threads = options->n_threads}};
     gs_status status = gs_backend_find(options->backend, &proof->backend, error);
     if (status == GS_OK)
-        status = gs_proof_check_kind(proof->backend->name, precision, weights, error);
+        status = gs_proof_choose_kind(precision, weights, &proof->device, error);
     if (status == GS_OK)
         status = gs_checkpoint_open(path, &proof->checkpoint, error);
     if (status == GS_OK)

@@ -8,8 +8,9 @@ struct gs_proof {
     struct gs_checkpoint *checkpoint;
     struct gs_weights *weights;
     const struct gs_backend *backend;
-    struct gs_golden *golden; /* may be NULL */
-    const char *reference;    /* for people */
+    struct gs_device_options device; /* without a control */
+    struct gs_golden *golden;        /* may be NULL */
+    const char *reference;           /* for people */
     const struct gs_thresholds *thresholds;
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
@@ -38,9 +39,9 @@ struct gs_positions gs_first_positions(struct gs_positions positions, size_t end
 gs_status gs_proof_span(struct gs_proof *proof, size_t begin, size_t end, struct gs_positions *out,
                         struct gs_error *error);
 
-/* "exact" and "native" are what the backends have; GS_UNSUPPORTED names what was asked for instead. */
-gs_status gs_proof_check_kind(const char *backend, const char *precision, const char *weights,
-                              struct gs_error *error);
+/* "exact" or "fast", "native" or "q8" into options; GS_INVALID_ARGUMENT names what was asked for instead. */
+gs_status gs_proof_choose_kind(const char *precision, const char *weights, struct gs_device_options *options,
+                               struct gs_error *error);
 
 /* GS_FILE_CHANGED if the model's files shrank meanwhile. */
 gs_status gs_proof_check_files(const struct gs_proof *proof, struct gs_error *error);

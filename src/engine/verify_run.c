@@ -10,12 +10,11 @@ const struct gs_cuts gs_cuts_whole = {whole_sizes, 1};
 const struct gs_cuts gs_cuts_mixed = {mixed_sizes, 3};
 
 gs_status gs_subject_open(const struct gs_backend *backend, const struct gs_weights *weights,
-                          size_t n_threads, enum gs_control control, struct gs_subject *out,
+                          const struct gs_device_options *options, struct gs_subject *out,
                           struct gs_error *error)
 {
-    struct gs_device_options options = {.n_threads = n_threads, .control = control};
     *out = (struct gs_subject){.backend = backend, .weights = weights};
-    gs_status status = backend->open(&options, &out->device, error);
+    gs_status status = backend->open(options, &out->device, error);
     if (status == GS_OK)
         status = backend->load(out->device, weights, NULL, NULL, error);
     if (status != GS_OK)

@@ -21,7 +21,7 @@ extern const struct gs_cuts gs_cuts_mixed; /* 1, 7, 64: decoding and prefill in 
 
 /* Borrows weights. */
 gs_status gs_subject_open(const struct gs_backend *backend, const struct gs_weights *weights,
-                          size_t n_threads, enum gs_control control, struct gs_subject *out,
+                          const struct gs_device_options *options, struct gs_subject *out,
                           struct gs_error *error);
 void gs_subject_close(struct gs_subject *subject);
 

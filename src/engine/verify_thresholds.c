@@ -40,24 +40,26 @@ const struct gs_thresholds gs_threshold_table[] = {
      .mean_kl = 2e-2,
      .top1 = 0.90,
      .top5 = 0.85},
-    /* 8-bit activations, native weights. Bars for what runs in less than float32 stand here before there is
-     * anything to measure. */
+    /* 8-bit activations, native weights. The golden's text is partly foreign to the demo model: there a
+     * choice of experts that hangs on little falls otherwise, and that position is elsewhere from then on, as
+     * with transformers in bfloat16. What must hold on text that the model knows is in
+     * tests/backend/test_fast.c. */
     {.precision = "fast",
      .weights = "native",
      .reference = "float32",
      .yarn_error = 6e-7,
      .angle_error = 4e-7,
-     .row_cosine = 0.99,
+     .row_cosine = 0.95,
      .row_error = NAN,
-     .choices = 0.95,
-     .logit_cosine = 0.999,
+     .choices = 0.93,
+     .logit_cosine = 0.995,
      .mean_cosine = 0.9995,
      .logit_error = NAN,
      .worst_kl = NAN,
-     .mean_kl = 1e-3,
-     .top1 = 0.99,
+     .mean_kl = 2e-2,
+     .top1 = 0.97,
      .top5 = 0.95},
-    /* Attention, embedding and head in 8 bits; the rest as exact. */
+    /* Attention and head in 8 bits; the rest as exact. */
     {.precision = "exact",
      .weights = "q8",
      .reference = "float32",
@@ -78,15 +80,15 @@ const struct gs_thresholds gs_threshold_table[] = {
      .reference = "float32",
      .yarn_error = 6e-7,
      .angle_error = 4e-7,
-     .row_cosine = 0.98,
+     .row_cosine = 0.90,
      .row_error = NAN,
-     .choices = 0.93,
-     .logit_cosine = 0.998,
+     .choices = 0.90,
+     .logit_cosine = 0.99,
      .mean_cosine = 0.999,
      .logit_error = NAN,
      .worst_kl = NAN,
-     .mean_kl = 2e-3,
-     .top1 = 0.98,
+     .mean_kl = 2e-2,
+     .top1 = 0.96,
      .top5 = 0.93},
 };
 const size_t gs_threshold_count = sizeof gs_threshold_table / sizeof *gs_threshold_table;

@@ -100,6 +100,11 @@ static void the_buffer_is_beyond_the_cache(void **state)
                 gs_measure_buffer_bytes(measure) == 2ull << 30);
     double rate = gs_measure_read(measure);
     assert_true(rate > 1e7 && rate < 1e13);
+    /* A loop that the compiler had removed would be faster than any processor. */
+    for (int type = 0; type < GS_MEASURE_TYPE_COUNT; type++) {
+        rate = gs_measure_arithmetic(measure, (enum gs_measure_type)type);
+        assert_true(rate > 1e7 && rate < 2e12);
+    }
     gs_measure_close(measure);
     gs_measure_close(NULL);
     assert_fails(gs_measure_open(100000, &measure, &error), GS_INVALID_ARGUMENT, "threads", &error);

@@ -40,7 +40,8 @@ static void check_row(const json_t *row, size_t n_runs)
     const json_t *seconds = json_object_get(row, "seconds");
     assert_int_equal(json_array_size(seconds), n_runs);
     double least = number_at(row, "gb_per_second", "min"), median = number_at(row, "gb_per_second", "median");
-    double most = number_at(row, "gb_per_second", "max"), bytes = number_at(row, "bytes", NULL);
+    double most = number_at(row, "gb_per_second", "max");
+    double bytes = number_at(row, "bytes", NULL) + number_at(row, "kv_bytes", NULL);
     assert_true(0.0 < least && least <= median && median <= most);
     double best = json_number_value(json_array_get(seconds, 0));
     for (size_t i = 1; i < n_runs; i++) {
@@ -53,15 +54,20 @@ static void check_row(const json_t *row, size_t n_runs)
         assert_true(json_number_value(share) > 0.0 && json_number_value(share) < 1.1);
     double bandwidth = number_at(row, "bandwidth_gb_per_second", NULL);
     assert_near(number_at(row, "bandwidth_share", NULL), median / bandwidth, 1e-6);
+    double products = number_at(row, "gmac_per_second", "median");
+    double peak = number_at(row, "peak_gmac_per_second", NULL);
+    assert_near(number_at(row, "peak_share", NULL), products / peak, 1e-6);
 }
 
 static void check_machine(const json_t *root)
 {
     const json_t *machine = json_object_get(root, "machine");
-    const json_t *read = json_array_get(json_object_get(machine, "read_bandwidth"), 0);
+    const json_t *read = json_array_get(json_object_get(machine, "limits"), 0);
     assert_true(number_at(machine, "processors", NULL) >= 1);
     assert_true(number_at(read, "gb_per_second", "median") > 0.01);
     assert_true(number_at(read, "buffer_bytes", NULL) >= 4 * number_at(machine, "cache_bytes", NULL));
+    double f32 = number_at(read, "f32_gmac_per_second", "median");
+    assert_true(f32 > 0.01 && number_at(read, "int8_gmac_per_second", "max") > f32 / 4);
     assert_true(json_string_length(json_object_get(root, "build")) > 0);
     assert_true(json_string_length(json_object_get(machine, "processor")) > 0);
 }
@@ -85,7 +91,7 @@ static void rows_of_a_model(void **state)
         assert_int_equal(number_at(row, "depth", NULL), i % 8 < 4 ? 0 : 20);
         check_row(row, 3);
         double rate = number_at(row, "tokens_per_second", "median");
-        double bytes = number_at(row, "bytes_per_token", NULL);
+        double bytes = number_at(row, "bytes_per_token", NULL) + number_at(row, "kv_bytes_per_token", NULL);
         assert_near(rate * bytes / 1e9, number_at(row, "gb_per_second", "median"), 1e-3 * rate * bytes / 1e9);
     }
     /* Reading eight tokens at once costs less weight than reading them one by one. */
@@ -98,7 +104,8 @@ static void rows_of_a_model(void **state)
 static void bytes_of_a_token(void **state)
 {
     (void)state;
-    json_t *root = run_json(process_run("bench", MODEL, "-n", "1", "-r1", "-t1", "--json"));
+    json_t *root =
+        run_json(process_run("bench", MODEL, "-n", "1", "-r1", "-t1", "--precision", "exact", "--json"));
     const json_t *row = json_array_get(json_object_get(root, "rows"), 0);
     json_t *config = json_load_file(MODEL "/config.json", 0, NULL);
     assert_non_null(config);
@@ -112,6 +119,118 @@ static void bytes_of_a_token(void **state)
     assert_near(number_at(row, "bytes_per_token", NULL), layers * (2 * dense + experts) + 2 * head, 0.5);
     json_decref(config);
     json_decref(root);
+}
+
+static json_t *row_named(const json_t *root, const char *name)
+{
+    json_t *rows = json_object_get(root, "rows"), *found = NULL;
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(rows, i), "name")), name) == 0)
+            found = json_array_get(rows, i);
+    if (!found)
+        fail_msg("no row \"%s\"", name);
+    return found;
+}
+
+/* The cache of a token at depth d: d+1 positions in a full layer, at most the window in the other one. */
+static void bytes_of_the_cache(void **state)
+{
+    (void)state;
+    json_t *root = run_json(process_run("bench", "tests/golden/models/two-layers", "-n1", "-d0,9,99", "-r1",
+                                        "-t1", "--precision", "exact", "--json"));
+    json_t *config = json_load_file("tests/golden/models/two-layers/config.json", 0, NULL);
+    assert_non_null(config);
+    double window = number_at(config, "sliding_window", NULL);
+    double position = 2 * sizeof(float) * number_at(config, "num_key_value_heads", NULL) *
+                      number_at(config, "head_dim", NULL);
+    static const double depths[] = {0, 9, 99};
+    static const char *const names[] = {"tg1", "tg1 @ d9", "tg1 @ d99"};
+    for (size_t i = 0; i < 3; i++) {
+        double n = depths[i] + 1, seen = n < window ? n : window;
+        assert_near(number_at(row_named(root, names[i]), "kv_bytes", NULL), position * (n + seen), 0.5);
+    }
+    json_decref(config);
+    json_decref(root);
+}
+
+/* The stages add up to the time of the runs; a generation under a profile samples. */
+static void a_profile_adds_up(void **state)
+{
+    (void)state;
+    json_t *root = run_json(process_run("bench", "models/demo", "-p64", "-n16", "-r3", "-t2", "--profile",
+                                        "--precision", "exact", "--json"));
+    for (int i = 0; i < 2; i++) {
+        const json_t *row = row_named(root, i == 0 ? "pp64" : "tg16"), *value;
+        const json_t *seconds = json_object_get(row, "seconds"), *profile = json_object_get(row, "profile");
+        const char *key;
+        double mean = 0.0, sum = 0.0, shares = 0.0;
+        for (size_t k = 0; k < 3; k++)
+            mean += json_number_value(json_array_get(seconds, k)) / 3.0;
+        json_object_foreach((json_t *)(uintptr_t)profile, key, value)
+        {
+            assert_true(number_at(value, "seconds", NULL) >= -1e-6);
+            sum += number_at(value, "seconds", NULL);
+            shares += number_at(value, "share", NULL);
+        }
+        assert_int_equal(json_object_size(profile), 11);
+        assert_near(sum, mean, mean * 1e-6);
+        assert_near(shares, 1.0, 1e-6);
+        /* No more than that: on a busy machine any stage can be the one that waits. */
+        assert_true(number_at(json_object_get(profile, "experts"), "seconds", NULL) > 0.0);
+        assert_true(number_at(json_object_get(profile, "head"), "seconds", NULL) > 0.0);
+        assert_true((number_at(json_object_get(profile, "sampling"), "seconds", NULL) > 0.0) == (i == 1));
+    }
+    json_decref(root);
+}
+
+/* Each step's reading is a row of its own, then comes the speed at that depth. */
+static void a_frontier(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pp16",      "tg2 @ d16",  "pp16 @ d16",
+                                        "tg2 @ d32", "pp32 @ d32", "tg2 @ d64"};
+    json_t *root =
+        run_json(process_run("bench", MODEL, "--frontier", "16:100", "-n2", "-r2", "-t1", "--json"));
+    const json_t *rows = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(rows), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_string_equal(json_string_value(json_object_get(row, "name")), names[i]);
+        check_row(row, i % 2 ? 2 : 1);
+    }
+    json_decref(root);
+}
+
+/* Opening, loading and the first token take no less than loading, and the memory is believable. */
+static void first_token_and_memory(void **state)
+{
+    (void)state;
+    json_t *root = run_json(process_run("bench", "models/demo", "-n4", "-r1", "-t1", "--json"));
+    const json_t *limits = json_array_get(json_object_get(json_object_get(root, "machine"), "limits"), 0);
+    const json_t *memory = json_object_get(root, "memory");
+    assert_true(number_at(limits, "first_token_seconds", NULL) > 0.0);
+    assert_true(number_at(limits, "load_seconds", NULL) > 0.0);
+    assert_true(number_at(memory, "anonymous_bytes", NULL) < number_at(memory, "peak_bytes", NULL) ||
+                number_at(memory, "peak_bytes", NULL) == 0);
+    json_decref(root);
+}
+
+static void comma_separated(void **state)
+{
+    (void)state;
+    struct process_result result =
+        process_run("bench", MODEL, "-p4", "-n2", "-r1", "-t1", "--precision=exact", "--csv");
+    size_t n_lines = 0, n_commas = 0;
+    assert_int_equal(result.code, 0);
+    assert_non_null(strstr(result.out, "model,backend,isa,precision,weights,test,threads,"));
+    assert_non_null(strstr(result.out, ",exact,native,\"tg2\",1,0,2,1,"));
+    for (const char *c = result.out; *c; c++) {
+        n_lines += *c == '\n';
+        n_commas += *c == ',';
+    }
+    assert_int_equal(n_lines, 3);
+    assert_int_equal(n_commas, 3 * 23);
+    process_free(&result);
 }
 
 static void rows_of_a_kernel(void **state)
@@ -145,7 +264,7 @@ static void tables(void **state)
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.out, "\nbandwidth  "));
     assert_non_null(strstr(result.out, "\nload       "));
-    assert_non_null(strstr(result.out, "of bandwidth\npp4 "));
+    assert_non_null(strstr(result.out, "of bandwidth  of peak\npp4 "));
     process_free(&result);
     result = process_run("bench", MODEL, "--kernel", "moe_down_mxfp4_f32", "-r1", "-t1", "--md");
     assert_int_equal(result.code, 0);
@@ -167,13 +286,29 @@ static void refusals(void **state)
     process_refuses(process_run("bench", MODEL, "-r0"), "--runs");
     process_refuses(process_run("bench", MODEL, "-d", "1000000"), "a context of");
     process_refuses(process_run("bench", MODEL, "--json", "--md"), "choose one");
+    process_refuses(process_run("bench", MODEL, "--csv", "--md"), "choose one");
+    process_refuses(process_run("bench", MODEL, "--precision", "quick"),
+                    "\"quick\" is neither exact nor fast");
+    process_refuses(process_run("bench", MODEL, "--weights", "q4"), "\"q4\" is neither native nor q8");
+    process_refuses(process_run("bench", MODEL, "--cpu-features", "sse9"), "sse9");
+    process_refuses(process_run("bench", MODEL, "--device", "1", "--backend", "cpu"), "device 1");
+    process_refuses(process_run("bench", MODEL, "--frontier", "1k"), "\"1k\" is not FROM:TO");
+    process_refuses(process_run("bench", MODEL, "--frontier", "2k:1k"), "the first is larger");
+    process_refuses(process_run("bench", MODEL, "--frontier", "0:1k"), "--frontier: \"0\"");
+    process_refuses(process_run("bench", MODEL, "--frontier", "1:1k", "-d1"), "choose one");
+    process_refuses(process_run("bench", MODEL, "--frontier", "1k:1m"), "--frontier: \"1m\"");
+    process_refuses(process_run("bench", MODEL, "-d", "1024k"), "a context of");
+    process_refuses(process_run("bench", MODEL, "-d", "1025k"), "--depth");
+    process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--profile"), "leave -p");
+    process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--precision", "fast"),
+                    "leave --precision");
     process_refuses(process_run("bench", MODEL, "--layer", "1"), "go with --kernel");
     process_refuses(process_run("bench", MODEL, "--kernel", "dot"), "no kernel \"dot\": there are " KERNEL);
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "-p1"), "leave -p");
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--layer", "9"), "of layer 9");
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--expert", "900"), "no entry 900");
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--experts", "1000"), "--experts: 1000");
-    process_refuses(process_run("bench", MODEL, "--backend", "cuda"), "cuda");
+    process_refuses(process_run("bench", MODEL, "--backend", "abacus"), "abacus");
     process_refuses(process_run("bench", "tests/data"), "tests/data");
 }
 
@@ -252,6 +387,7 @@ static void bad_campaigns(void **state)
         {{.command = "rm -rf MODEL"}, "is not \"gossamer bench ...\""},
         {{.command = "gossamer bench -p 4"}, "with the word MODEL"},
         {{.command = "gossamer bench MODEL --gate x"}, "leave --gate out"},
+        {{.command = "gossamer bench MODEL --csv"}, "leave --csv out"},
         {{.command = "gossamer bench MODEL --json"}, "leave --json out"},
         {{.runs = "0"}, "runs: \"0\" is not a whole number from 1 to 100"},
         {{.runs = "many"}, "runs: \"many\""},
@@ -316,10 +452,19 @@ static void a_command_that_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_a_model),  cmocka_unit_test(bytes_of_a_token),
-        cmocka_unit_test(rows_of_a_kernel), cmocka_unit_test(tables),
-        cmocka_unit_test(refusals),         cmocka_unit_test(outcomes),
-        cmocka_unit_test(bad_campaigns),    cmocka_unit_test(a_command_that_fails),
+        cmocka_unit_test(rows_of_a_model),
+        cmocka_unit_test(bytes_of_a_token),
+        cmocka_unit_test(bytes_of_the_cache),
+        cmocka_unit_test(a_profile_adds_up),
+        cmocka_unit_test(a_frontier),
+        cmocka_unit_test(first_token_and_memory),
+        cmocka_unit_test(comma_separated),
+        cmocka_unit_test(rows_of_a_kernel),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(outcomes),
+        cmocka_unit_test(bad_campaigns),
+        cmocka_unit_test(a_command_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,7 +205,8 @@ static void test_refused(void **state)
     process_refuses(process_run("verify", MODEL, "--controls", "--kill", "sinks"), "--controls");
     process_refuses(process_run("verify", MODEL, "--golden", "/nowhere"), "/nowhere");
     process_refuses(process_run("verify", MODEL, "--golden", GOLDEN, "--against", "cpu:exact"), "--against");
-    process_refuses(process_run("verify", MODEL, "--precision", "fast"), "exact");
+    process_refuses(process_run("verify", MODEL, "--precision", "swift"), "exact");
+    process_refuses(process_run("verify", MODEL, "--precision", "fast", "--kill", "sinks"), "exact");
     process_refuses(process_run("verify", MODEL, "-n", "0"), "whole number");
     process_refuses(process_run("verify", "/nowhere"), "/nowhere");
 }

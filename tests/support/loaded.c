@@ -4,7 +4,7 @@
 #include "tests/support/check.h"
 #include "tests/support/files.h"
 
-static struct loaded open_with(const struct tiny_model *model, const struct gs_device_options *options)
+struct loaded loaded_open_with(const struct tiny_model *model, const struct gs_device_options *options)
 {
     struct loaded loaded = {.folder = test_folder_make()};
     struct gs_error error;
@@ -20,13 +20,13 @@ static struct loaded open_with(const struct tiny_model *model, const struct gs_d
 struct loaded loaded_open(const struct tiny_model *model, size_t n_threads)
 {
     struct gs_device_options options = {.n_threads = n_threads};
-    return open_with(model, &options);
+    return loaded_open_with(model, &options);
 }
 
 struct loaded loaded_open_isa(const struct tiny_model *model, const char *isa)
 {
     struct gs_device_options options = {.n_threads = 1, .isa = isa};
-    return open_with(model, &options);
+    return loaded_open_with(model, &options);
 }
 
 void loaded_close(struct loaded *loaded)

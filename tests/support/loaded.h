@@ -18,6 +18,9 @@ struct loaded loaded_open(const struct tiny_model *model, size_t n_threads);
 
 /* The same with the kernels of one instruction set. */
 struct loaded loaded_open_isa(const struct tiny_model *model, const char *isa);
+
+/* The same with any options. */
+struct loaded loaded_open_with(const struct tiny_model *model, const struct gs_device_options *options);
 void loaded_close(struct loaded *loaded);
 
 struct gs_kv *loaded_kv(const struct loaded *loaded, int64_t capacity);

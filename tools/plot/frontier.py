@@ -22,7 +22,10 @@ def main():
     runs = [run for name in arguments.results for run in chart.runs_of(json.load(open(name, encoding="utf-8")))]
     series = {}
     for (name, threads), found in chart.merge_rows(runs, "tokens_per_second").items():
-        series.setdefault((name.split(" @ ")[0], threads), []).append((found[0]["depth"], *found[1:]))
+        kind = name.split(" @ ")[0]
+        if kind.startswith("pp") and len(found[0]["seconds"]) == 1:
+            kind = "reading on"  # the steps of --frontier, each of its own size
+        series.setdefault((kind, threads), []).append((found[0]["depth"], *found[1:]))
     if not series:
         parser.error("no row has tokens_per_second")
     depths = [point[0] for points in series.values() for point in points]

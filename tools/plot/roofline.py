@@ -17,8 +17,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+")
     parser.add_argument("-o", "--output", required=True)
-    parser.add_argument("--peak", type=float, help="arithmetic ceiling, in 10^9 multiplications a second")
-    parser.add_argument("--peak-label", default="arithmetic", help="where the ceiling comes from")
+    parser.add_argument("--peak", type=float, help="arithmetic ceiling, in 10^9 multiplications a second "
+                        "(default: the median that the rows' runs measured, if they did)")
+    parser.add_argument("--peak-label", default="measured, on registers", help="where the ceiling comes from")
     parser.add_argument("--rows", default="", help="only rows whose \"NAME, N threads\" this finds")
     parser.add_argument("--title", default="Share of the machine")
     arguments = parser.parse_args()
@@ -31,7 +32,12 @@ def main():
     bandwidth = chart.median([row["bandwidth_gb_per_second"] for run in runs for row in run["rows"]
                               if (row["name"], row["threads"]) in rows])
 
-    intensities = {key: row["products"] / row["bytes"] for key, (row, *_rest) in rows.items()}
+    peaks = [row["peak_gmac_per_second"] for run in runs for row in run["rows"]
+             if (row["name"], row["threads"]) in rows and row.get("peak_gmac_per_second")]
+    if arguments.peak is None and peaks:
+        arguments.peak = chart.median(peaks)
+
+    intensities = {key: row["products"] / (row["bytes"] + row.get("kv_bytes", 0)) for key, (row, *_rest) in rows.items()}
     speeds = [v for _row, m, least, most in rows.values() for v in (least, most)]
     x_least, x_most = min(intensities.values()) / 2, max(max(intensities.values()) * 2, 4)
     roof_end = bandwidth * x_most if arguments.peak is None else arguments.peak
@@ -49,7 +55,7 @@ def main():
     picture.entry([f"read bandwidth {bandwidth:.1f} GB/s", "median of what the runs measured"], "#333", "0")
     if arguments.peak is not None and knee < x_most:
         picture.path([(knee, arguments.peak), (x_most, arguments.peak)], "#333", 2, "6 4")
-        picture.entry([f"{arguments.peak:g} \u00d7 10\u2079 a second", arguments.peak_label], "#333", "6 4")
+        picture.entry([f"{arguments.peak:.4g} \u00d7 10\u2079 a second", arguments.peak_label], "#333", "6 4")
     placed = {}
     for index, (key, (row, middle, least, most)) in enumerate(sorted(rows.items())):
         colour = chart.COLOURS[index % len(chart.COLOURS)]

@@ -3,16 +3,32 @@
 
 #include "backend/cpu/controls.h"
 #include "backend/cpu/device.h"
+#include "backend/cpu/fast.h"
+#include "backend/cpu/requantize.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static void append_name(char *list, size_t size, const char *name)
+{
+    size_t length = strlen(list);
+    snprintf(list + length, size - length, "%s%s", length > 0 ? ", " : "", name);
+}
+
+/* Which kernels there are, worst first, and which are not for this processor. */
 static bool cpu_probe(char *description, size_t size)
 {
-    snprintf(description, size, "processor (%s), exact float32 arithmetic", gs_kernels_best()->isa);
+    char here[128] = "", missing[128] = "";
+    for (size_t i = 0; i < gs_kernels_count(); i++)
+        append_name(here, sizeof here, gs_kernels_at(i)->isa);
+    for (size_t i = 0; gs_kernels_missing(i); i++)
+        append_name(missing, sizeof missing, gs_kernels_missing(i));
+    snprintf(description, size, "processor (%s; kernels %s%s%s)", gs_kernels_best()->isa, here,
+             missing[0] ? "; not for this processor: " : "", missing);
     return true;
 }
 
@@ -21,9 +37,19 @@ static void cpu_close(struct gs_device *device)
     if (!device)
         return;
     gs_threads_close(device->threads);
+    gs_fast_close(device->fast);
     gs_arena_free(&device->arena);
     free(device->logits);
     free(device);
+}
+
+static gs_status fail_isa(const char *isa, struct gs_error *error)
+{
+    char names[128] = "";
+    for (size_t i = 0; i < gs_kernels_count(); i++)
+        append_name(names, sizeof names, gs_kernels_at(i)->isa);
+    return gs_fail(error, GS_UNSUPPORTED, "no %s kernels: this build and this processor have %s",
+                   gs_quote(isa).text, names);
 }
 
 static gs_status cpu_open(const struct gs_device_options *options, struct gs_device **out,
@@ -36,19 +62,27 @@ static gs_status cpu_open(const struct gs_device_options *options, struct gs_dev
     if ((unsigned)options->control >= GS_CONTROL_COUNT)
         return gs_fail(error, GS_INVALID_ARGUMENT, "control %d: there are controls 0 to %d",
                        (int)options->control, GS_CONTROL_COUNT - 1);
-    if (options->precision != GS_PRECISION_EXACT || options->weights != GS_WEIGHTS_NATIVE)
-        return gs_fail(error, GS_UNSUPPORTED, "the cpu backend has exact precision and native weights alone");
+    if (options->precision != GS_PRECISION_EXACT && options->precision != GS_PRECISION_FAST)
+        return gs_fail(error, GS_UNSUPPORTED, "the cpu backend has the precisions exact and fast");
+    if (options->weights != GS_WEIGHTS_NATIVE && options->weights != GS_WEIGHTS_Q8)
+        return gs_fail(error, GS_UNSUPPORTED, "the cpu backend keeps weights as native or as q8");
+    if (options->precision != GS_PRECISION_EXACT && options->control != GS_CONTROL_NONE)
+        return gs_fail(error, GS_UNSUPPORTED, "controls are of exact precision");
     const struct gs_kernels *kernels = options->isa ? gs_kernels_find(options->isa) : gs_kernels_best();
     if (!kernels)
-        return gs_fail(error, GS_UNSUPPORTED,
-                       "no %s kernels: this build or this processor does not have them",
-                       gs_quote(options->isa).text);
+        return fail_isa(options->isa, error);
     struct gs_device *device = calloc(1, sizeof *device);
     if (!device)
         return gs_fail_memory(error, sizeof *device);
     device->kernels = kernels;
+    device->max_tokens = GS_CPU_MAX_TOKENS;
+    if (options->precision == GS_PRECISION_FAST) {
+        device->fast_kernels = options->isa ? gs_fast_kernels_find(options->isa) : gs_fast_kernels_best();
+        device->max_tokens = GS_CPU_FAST_MAX_TOKENS;
+    }
     device->stages = gs_cpu_reference_stages;
     device->control = options->control;
+    device->format = options->weights;
     gs_status status = gs_threads_open(options->n_threads, &device->threads, error);
     if (status != GS_OK) {
         cpu_close(device);
@@ -124,11 +158,22 @@ static gs_status cpu_load(struct gs_device *device, const struct gs_weights *wei
         return gs_fail(error, GS_INVALID_ARGUMENT, "this device has its weights already");
     device->weights = weights;
     gs_status status = gs_cpu_control_apply(device, error);
+    if (status == GS_OK && device->format == GS_WEIGHTS_Q8)
+        status = gs_cpu_requantize(device, progress, progress_user, error);
     if (status != GS_OK)
         return status;
     gs_yarn_init(&device->weights->config, &device->yarn);
-    if (!allocate_scratch(device))
+    if (device->fast_kernels) {
+        device->scratch.rows = take(device, device->max_tokens, sizeof *device->scratch.rows);
+        if (!device->scratch.rows)
+            return gs_fail_memory(error, device->scratch_bytes);
+        status = gs_fast_open(device, &device->fast, error);
+        if (status != GS_OK)
+            return status;
+        device->scratch_bytes += gs_fast_bytes(device->fast);
+    } else if (!allocate_scratch(device)) {
         return gs_fail_memory(error, device->scratch_bytes);
+    }
     if (progress)
         progress(progress_user, weights->bytes, weights->bytes);
     return reserve_logits(device, 1, error);
@@ -136,24 +181,36 @@ static gs_status cpu_load(struct gs_device *device, const struct gs_weights *wei
 
 static size_t cpu_max_tokens(const struct gs_device *device)
 {
-    (void)device;
-    return GS_CPU_MAX_TOKENS;
+    return (size_t)device->max_tokens;
+}
+
+static enum gs_kv_format kv_format(const struct gs_device *device)
+{
+    return device->fast ? GS_KV_BF16 : GS_KV_F32;
 }
 
 static uint64_t cpu_kv_bytes(const struct gs_device *device, int64_t capacity)
 {
-    return gs_kv_bytes(&device->weights->config, capacity, GS_CPU_MAX_TOKENS);
+    return gs_kv_bytes(&device->weights->config, kv_format(device), capacity, device->max_tokens);
 }
 
 static uint64_t cpu_scratch_bytes(const struct gs_device *device)
 {
-    return device->scratch_bytes + (uint64_t)device->weights->config.n_vocab * sizeof(float);
+    return device->repacked_bytes + device->scratch_bytes +
+           (uint64_t)device->weights->config.n_vocab * sizeof(float);
+}
+
+/* What was made while loading is scratch too, and taken already. */
+static uint64_t cpu_memory_available(const struct gs_device *device)
+{
+    uint64_t available = gs_memory_available();
+    return available > 0 ? available + device->repacked_bytes : 0;
 }
 
 static gs_status cpu_kv_create(struct gs_device *device, int64_t capacity, struct gs_kv **out,
                                struct gs_error *error)
 {
-    return gs_kv_open(&device->weights->config, capacity, GS_CPU_MAX_TOKENS, out, error);
+    return gs_kv_open(&device->weights->config, kv_format(device), capacity, device->max_tokens, out, error);
 }
 
 /* Lays the steps out as rows and checks them; *n_logits counts the rows that want logits. */
@@ -168,9 +225,9 @@ static gs_status lay_out_rows(struct gs_device *device, const struct gs_step *st
             if (steps[j].kv == step->kv)
                 return gs_fail(error, GS_INVALID_ARGUMENT, "steps %zu and %zu have the same timeline", j, i);
         int64_t left = step->kv->capacity - step->kv->length;
-        if (step->n_tokens == 0 || step->n_tokens > (size_t)(GS_CPU_MAX_TOKENS - *n_rows))
+        if (step->n_tokens == 0 || step->n_tokens > (size_t)(device->max_tokens - *n_rows))
             return gs_fail(error, GS_INVALID_ARGUMENT, "a forward takes 1 to %d tokens a step and in all",
-                           GS_CPU_MAX_TOKENS);
+                           (int)device->max_tokens);
         if (step->n_tokens > (size_t)left)
             return gs_fail(error, GS_CONTEXT_FULL,
                            "%zu tokens, but only %lld of %lld are left in the context", step->n_tokens,
@@ -202,7 +259,8 @@ static gs_status cpu_forward(struct gs_device *device, const struct gs_step *ste
         return status;
     for (size_t i = 0; i < n_steps; i++)
         gs_kv_begin_write(steps[i].kv, (int64_t)steps[i].n_tokens);
-    status = gs_cpu_reference_forward(device, n_rows, cancelled, error);
+    status = device->fast ? gs_fast_forward(device, n_rows, cancelled, error)
+                          : gs_cpu_reference_forward(device, n_rows, cancelled, error);
     if (status != GS_OK)
         return status;
     for (size_t i = 0; i < n_steps; i++)
@@ -255,6 +313,7 @@ const struct gs_backend gs_backend_cpu = {
     .max_tokens = cpu_max_tokens,
     .kv_bytes = cpu_kv_bytes,
     .scratch_bytes = cpu_scratch_bytes,
+    .memory_available = cpu_memory_available,
     .kv_create = cpu_kv_create,
     .kv_free = gs_kv_free,
     .kv_length = gs_kv_length,

@@ -3,12 +3,14 @@
 #define GS_BACKEND_CPU_DEVICE_H
 
 #include "backend/backend.h"
+#include "backend/cpu/fast_kernels.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/kv.h"
+#include "backend/stage_clock.h"
 #include "base/threads.h"
 #include "model/yarn.h"
 
-#define GS_CPU_MAX_TOKENS 256 /* of one forward */
+#define GS_CPU_MAX_TOKENS 256 /* of one exact forward */
 #define GS_CPU_KEY_BLOCK  64  /* keys that attention takes at a time */
 
 /* One row of a forward: a token of some timeline. */
@@ -72,16 +74,23 @@ struct gs_cpu_stages {
 
 extern const struct gs_cpu_stages gs_cpu_reference_stages;
 
+struct gs_fast; /* backend/cpu/fast.h */
+
 struct gs_device {
     const struct gs_weights *weights;
     const struct gs_kernels *kernels;
+    const struct gs_fast_kernels *fast_kernels; /* NULL: exact */
+    struct gs_fast *fast;                       /* NULL: exact */
+    int64_t max_tokens;                         /* of one forward */
     struct gs_cpu_stages stages;
     enum gs_control control;
+    enum gs_weight_format format;
     struct gs_threads *threads;
     struct gs_yarn yarn;
     struct gs_arena arena; /* the scratch */
     struct gs_cpu_scratch scratch;
     uint64_t scratch_bytes;
+    uint64_t repacked_bytes; /* of weights made while loading */
 
     float *logits; /* [logit_capacity][n_vocab] */
     size_t logit_capacity;
@@ -90,6 +99,7 @@ struct gs_device {
     gs_tap_fn *tap;
     void *tap_user;
     struct gs_backend_stats stats;
+    struct gs_stage_clock clock; /* into stats.stage_seconds */
 };
 
 /*

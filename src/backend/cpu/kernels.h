@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct gs_kernels {
-    const char *isa; /* "generic", "avx2", "avx512" */
+    const char *isa; /* "generic", "avx2", "avx512", "avx512vnni", "avx512bf16", "dotprod" */
 
     /*
      * out[j] = w [n] . x[j] [n] for j = 0 ... n_x-1, in float32 with this order of summation: 32 lanes,
@@ -34,5 +34,8 @@ const struct gs_kernels *gs_kernels_find(const char *isa);
 /* All that this processor can run, worst first: for tests. */
 size_t gs_kernels_count(void);
 const struct gs_kernels *gs_kernels_at(size_t index);
+
+/* Names of those that this build has and this processor cannot run; NULL after the last. */
+const char *gs_kernels_missing(size_t index);
 
 #endif

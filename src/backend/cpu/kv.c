@@ -1,45 +1,56 @@
 #include "backend/cpu/kv.h"
 
+#include "backend/cpu/fast_kernels.h"
 #include "base/checked.h"
 #include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t slot_count(const struct gs_config *config, int64_t layer, int64_t capacity, int64_t max_step)
+static size_t element_bytes(enum gs_kv_format format)
 {
-    int64_t ring = config->window + max_step;
-    return config->layer_is_window[layer] && ring < capacity ? ring : capacity;
+    return format == GS_KV_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-uint64_t gs_kv_bytes(const struct gs_config *config, int64_t capacity, int64_t max_step)
+static int64_t slot_count(const struct gs_config *config, enum gs_kv_format format, int64_t layer,
+                          int64_t capacity, int64_t max_step)
 {
-    uint64_t position_bytes = 2 * sizeof(float) * (uint64_t)(config->n_kv_head * config->d_head);
+    int64_t ring = config->window + max_step;
+    int64_t slots = config->layer_is_window[layer] && ring < capacity ? ring : capacity;
+    int64_t block = format == GS_KV_F32 ? 1 : GS_FAST_KEY_BLOCK;
+    return (slots + block - 1) / block * block;
+}
+
+uint64_t gs_kv_bytes(const struct gs_config *config, enum gs_kv_format format, int64_t capacity,
+                     int64_t max_step)
+{
+    uint64_t position_bytes = 2 * element_bytes(format) * (uint64_t)(config->n_kv_head * config->d_head);
     uint64_t bytes = 0;
     for (int64_t layer = 0; layer < config->n_layer; layer++)
-        bytes += (uint64_t)slot_count(config, layer, capacity, max_step) * position_bytes;
+        bytes += (uint64_t)slot_count(config, format, layer, capacity, max_step) * position_bytes;
     return bytes;
 }
 
-gs_status gs_kv_open(const struct gs_config *config, int64_t capacity, int64_t max_step, struct gs_kv **out,
-                     struct gs_error *error)
+gs_status gs_kv_open(const struct gs_config *config, enum gs_kv_format format, int64_t capacity,
+                     int64_t max_step, struct gs_kv **out, struct gs_error *error)
 {
     *out = NULL;
     struct gs_kv *kv = calloc(1, sizeof *kv);
     if (!kv)
         return gs_fail_memory(error, sizeof *kv);
     kv->config = config;
+    kv->format = format;
     kv->capacity = capacity;
     kv->layers = calloc((size_t)config->n_layer, sizeof *kv->layers);
     if (!kv->layers)
         goto out_of_memory;
     for (int64_t i = 0; i < config->n_layer; i++) {
         struct gs_kv_layer *layer = &kv->layers[i];
-        layer->n_slot = slot_count(config, i, capacity, max_step);
+        layer->n_slot = slot_count(config, format, i, capacity, max_step);
         /* calloc of a large block is not touched until it is used: an unused context costs nothing. */
         size_t n = (size_t)(layer->n_slot * config->n_kv_head * config->d_head);
-        layer->keys = calloc(n, sizeof *layer->keys);
-        layer->values = calloc(n, sizeof *layer->values);
+        layer->keys = calloc(n, element_bytes(format));
+        layer->values = calloc(n, element_bytes(format));
         if (!layer->keys || !layer->values)
             goto out_of_memory;
     }
@@ -48,7 +59,7 @@ gs_status gs_kv_open(const struct gs_config *config, int64_t capacity, int64_t m
 
 out_of_memory:
     gs_kv_free(kv);
-    return gs_fail_memory(error, gs_kv_bytes(config, capacity, max_step));
+    return gs_fail_memory(error, gs_kv_bytes(config, format, capacity, max_step));
 }
 
 void gs_kv_free(struct gs_kv *kv)
@@ -71,12 +82,91 @@ static size_t offset_of(const struct gs_kv *kv, int64_t layer, int64_t kv_head, 
 
 float *gs_kv_key(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position)
 {
-    return kv->layers[layer].keys + offset_of(kv, layer, kv_head, position);
+    return (float *)kv->layers[layer].keys + offset_of(kv, layer, kv_head, position);
 }
 
 float *gs_kv_value(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position)
 {
-    return kv->layers[layer].values + offset_of(kv, layer, kv_head, position);
+    return (float *)kv->layers[layer].values + offset_of(kv, layer, kv_head, position);
+}
+
+static uint16_t *find_head(const struct gs_kv *kv, void *base, int64_t layer, int64_t kv_head)
+{
+    return (uint16_t *)base + kv_head * kv->layers[layer].n_slot * kv->config->d_head;
+}
+
+const uint16_t *gs_kv_head_keys(const struct gs_kv *kv, int64_t layer, int64_t kv_head)
+{
+    return find_head(kv, kv->layers[layer].keys, layer, kv_head);
+}
+
+const uint16_t *gs_kv_head_values(const struct gs_kv *kv, int64_t layer, int64_t kv_head)
+{
+    return find_head(kv, kv->layers[layer].values, layer, kv_head);
+}
+
+/* The first elements of a position's key and value; the next are 2 of 32 (keys), or 2 on (values). */
+static uint16_t *find_key(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position)
+{
+    int64_t slot = position % kv->layers[layer].n_slot, d = kv->config->d_head;
+    return find_head(kv, kv->layers[layer].keys, layer, kv_head) + slot / 16 * 16 * d + slot % 16 * 2;
+}
+
+static uint16_t *find_value(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position)
+{
+    int64_t slot = position % kv->layers[layer].n_slot, d = kv->config->d_head;
+    return find_head(kv, kv->layers[layer].values, layer, kv_head) + slot / 2 * 2 * d + slot % 2;
+}
+
+void gs_kv_store_bf16(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position,
+                      const uint16_t *key, const uint16_t *value)
+{
+    uint16_t *to_key = find_key(kv, layer, kv_head, position);
+    uint16_t *to_value = find_value(kv, layer, kv_head, position);
+    for (int64_t j = 0; j < kv->config->d_head; j++) {
+        to_key[j / 2 * 32 + j % 2] = key[j];
+        to_value[2 * j] = value[j];
+    }
+}
+
+/* A position's key, then its value, [d_head] each in order: the form in which they are copied and exported.
+ */
+static void read_position(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position, void *to)
+{
+    int64_t d = kv->config->d_head;
+    if (kv->format == GS_KV_F32) {
+        float *out = to;
+        memcpy(out, gs_kv_key(kv, layer, kv_head, position), (size_t)d * sizeof *out);
+        memcpy(out + d, gs_kv_value(kv, layer, kv_head, position), (size_t)d * sizeof *out);
+        return;
+    }
+    uint16_t *out = to;
+    const uint16_t *key = find_key(kv, layer, kv_head, position);
+    const uint16_t *value = find_value(kv, layer, kv_head, position);
+    for (int64_t j = 0; j < d; j++) {
+        out[j] = key[j / 2 * 32 + j % 2];
+        out[d + j] = value[2 * j];
+    }
+}
+
+static void write_position(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position,
+                           const void *from)
+{
+    int64_t d = kv->config->d_head;
+    if (kv->format == GS_KV_F32) {
+        const float *in = from;
+        memcpy(gs_kv_key(kv, layer, kv_head, position), in, (size_t)d * sizeof *in);
+        memcpy(gs_kv_value(kv, layer, kv_head, position), in + d, (size_t)d * sizeof *in);
+        return;
+    }
+    const uint16_t *in = from;
+    gs_kv_store_bf16(kv, layer, kv_head, position, in, in + d);
+}
+
+/* Bytes of what read_position gives. */
+static size_t position_bytes(const struct gs_kv *kv)
+{
+    return 2 * (size_t)kv->config->d_head * element_bytes(kv->format);
 }
 
 /* Slots of the smallest ring; the capacity if no layer has one. */
@@ -123,23 +213,42 @@ static int64_t first_held(const struct gs_kv *kv, int64_t layer)
     return kv->config->layer_is_window[layer] ? kv->ring_first : 0;
 }
 
+/* The slots in use as they lie; false where the layer's cache has another size in dst. */
+static bool copy_slots(struct gs_kv *dst, const struct gs_kv *src, int64_t layer)
+{
+    const struct gs_kv_layer *to = &dst->layers[layer], *from = &src->layers[layer];
+    if (to->n_slot != from->n_slot)
+        return false;
+    size_t slot_bytes = (size_t)src->config->d_head * element_bytes(src->format);
+    int64_t n = (src->length + GS_FAST_KEY_BLOCK - 1) / GS_FAST_KEY_BLOCK * GS_FAST_KEY_BLOCK;
+    n = n < from->n_slot ? n : from->n_slot;
+    for (int64_t head = 0; head < src->config->n_kv_head; head++) {
+        size_t at = (size_t)(head * from->n_slot) * slot_bytes;
+        memcpy((char *)to->keys + at, (const char *)from->keys + at, (size_t)n * slot_bytes);
+        memcpy((char *)to->values + at, (const char *)from->values + at, (size_t)n * slot_bytes);
+    }
+    return true;
+}
+
 gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
 {
-    if (dst->config != src->config || dst->capacity < src->length)
+    if (dst->config != src->config || dst->format != src->format || dst->capacity < src->length)
         return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
                        (long long)dst->capacity, (long long)src->length);
     const struct gs_config *config = src->config;
-    size_t bytes = (size_t)config->d_head * sizeof(float);
+    float position[2 * GS_MAX_D_HEAD];
     int64_t ring_first = 0;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = first_held(src, layer);
         int64_t fits = src->length - dst->layers[layer].n_slot;
         first = fits > first ? fits : first;
         ring_first = first > ring_first ? first : ring_first;
+        if (copy_slots(dst, src, layer))
+            continue;
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; p < src->length; p++) {
-                memcpy(gs_kv_key(dst, layer, head, p), gs_kv_key(src, layer, head, p), bytes);
-                memcpy(gs_kv_value(dst, layer, head, p), gs_kv_value(src, layer, head, p), bytes);
+                read_position(src, layer, head, p, position);
+                write_position(dst, layer, head, p, position);
             }
     }
     dst->length = src->length;
@@ -158,7 +267,7 @@ struct export_header {
     int64_t window;
 };
 
-static const char export_magic[8] = "gskvf32";
+static const char export_magics[][8] = {[GS_KV_F32] = "gskvf32", [GS_KV_BF16] = "gskvb16"};
 
 static struct export_header make_header(const struct gs_kv *kv)
 {
@@ -169,7 +278,7 @@ static struct export_header make_header(const struct gs_kv *kv)
                                    .n_kv_head = config->n_kv_head,
                                    .d_head = config->d_head,
                                    .window = config->window};
-    memcpy(header.magic, export_magic, sizeof header.magic);
+    memcpy(header.magic, export_magics[kv->format], sizeof header.magic);
     return header;
 }
 
@@ -178,29 +287,29 @@ gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_
     const struct gs_config *config = kv->config;
     struct export_header header = make_header(kv);
     gs_status status = gs_buffer_append(out, &header, sizeof header, error);
-    size_t bytes = (size_t)config->d_head * sizeof(float);
+    float position[2 * GS_MAX_D_HEAD];
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = first_held(kv, layer);
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; status == GS_OK && p < kv->length; p++) {
-                status = gs_buffer_append(out, gs_kv_key(kv, layer, head, p), bytes, error);
-                if (status == GS_OK)
-                    status = gs_buffer_append(out, gs_kv_value(kv, layer, head, p), bytes, error);
+                read_position(kv, layer, head, p, position);
+                status = gs_buffer_append(out, position, position_bytes(kv), error);
             }
     }
     return status;
 }
 
 /* Bytes that follow a header; 0 if they would overflow. */
-static uint64_t body_bytes(const struct gs_config *config, const struct export_header *header)
+static uint64_t body_bytes(const struct gs_kv *kv, const struct export_header *header)
 {
+    const struct gs_config *config = kv->config;
     uint64_t positions = 0, bytes = 0;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = config->layer_is_window[layer] ? header->ring_first : 0;
         if (!gs_add_u64(positions, (uint64_t)(header->length - first), &positions))
             return 0;
     }
-    uint64_t per_position = 2 * sizeof(float) * (uint64_t)(config->n_kv_head * config->d_head);
+    uint64_t per_position = position_bytes(kv) * (uint64_t)config->n_kv_head;
     return gs_mul_u64(positions, per_position, &bytes) ? bytes : 0;
 }
 
@@ -216,14 +325,15 @@ gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct 
         header.n_kv_head != own.n_kv_head || header.d_head != own.d_head || header.window != own.window)
         return gs_fail(error, GS_MALFORMED, "the exported cache is of another model or backend");
     if (header.length < 0 || header.length > kv->capacity || header.ring_first < 0 ||
-        header.ring_first > header.length || size - sizeof header != body_bytes(config, &header))
+        header.ring_first > header.length || size - sizeof header != body_bytes(kv, &header))
         return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes does not hold %lld tokens", size,
                        (long long)header.length);
     if (header.ring_first > 0 && header.length - header.ring_first < config->window - 1)
         return gs_fail(error, GS_MALFORMED, "the exported cache lacks positions of the window");
 
     const char *at = (const char *)bytes + sizeof header;
-    size_t row = (size_t)config->d_head * sizeof(float);
+    float position[2 * GS_MAX_D_HEAD];
+    size_t size_of_one = position_bytes(kv);
     int64_t ring_first = 0;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = config->layer_is_window[layer] ? header.ring_first : 0;
@@ -231,11 +341,11 @@ gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct 
         ring_first = first > ring_first ? first : ring_first;
         ring_first = fits > ring_first ? fits : ring_first;
         for (int64_t head = 0; head < config->n_kv_head; head++)
-            for (int64_t p = first; p < header.length; p++, at += 2 * row) {
+            for (int64_t p = first; p < header.length; p++, at += size_of_one) {
                 if (p < fits)
                     continue;
-                memcpy(gs_kv_key(kv, layer, head, p), at, row);
-                memcpy(gs_kv_value(kv, layer, head, p), at + row, row);
+                memcpy(position, at, size_of_one); /* aligned */
+                write_position(kv, layer, head, p, position);
             }
     }
     kv->length = header.length;

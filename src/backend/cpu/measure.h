@@ -1,7 +1,7 @@
 /*
- * The CPU backend's own measuring: how fast this machine's memory is read, and how fast the exact kernels go
- * over single experts. A gs_measure owns a thread pool and a buffer several times the size of the last-level
- * cache; what it measures is borrowed.
+ * The CPU backend's own measuring: how fast this machine reads its memory and multiplies, and how fast the
+ * exact kernels go over single experts. A gs_measure owns a thread pool and a buffer several times the size
+ * of the last-level cache; what it measures is borrowed.
  */
 #ifndef GS_BACKEND_CPU_MEASURE_H
 #define GS_BACKEND_CPU_MEASURE_H
@@ -26,6 +26,18 @@ uint64_t gs_measure_buffer_bytes(const struct gs_measure *measure);
  * second. What was in the caches before is gone afterwards.
  */
 double gs_measure_read(struct gs_measure *measure);
+
+enum gs_measure_type {
+    GS_MEASURE_F32,  /* fused multiplications and additions where the processor has them */
+    GS_MEASURE_INT8, /* 8-bit factors, 32-bit sums */
+    GS_MEASURE_TYPE_COUNT,
+};
+
+/*
+ * Multiplications (each with its addition) a second on all threads, with the best instructions that the
+ * processor has, on numbers in registers: what arithmetic alone allows.
+ */
+double gs_measure_arithmetic(struct gs_measure *measure, enum gs_measure_type type);
 
 enum gs_measure_reader {
     GS_MEASURE_KERNEL, /* rows dequantised and multiplied as the exact forward does it */

@@ -362,17 +362,22 @@ static void attention_block(struct gs_device *device, int64_t layer, int64_t n_r
     struct gs_cpu_scratch *s = &device->scratch;
 
     rms_norm(device, &w->attention_norm, s->hidden, n_rows, s->normed);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     apply_linear(device, &w->q, &w->q_bias, s->normed, n_rows, s->query);
     apply_linear(device, &w->k, &w->k_bias, s->normed, n_rows, s->key);
     apply_linear(device, &w->v, &w->v_bias, s->normed, n_rows, s->value);
     rotate_and_store(device, layer, n_rows);
+    gs_stage_clock_end(&device->clock, GS_TIME_QKV);
 
     struct attention attention = {device, layer};
     gs_threads_run(device->threads, attention_items, &attention, (size_t)(n_rows * config->n_head), 1);
+    gs_stage_clock_end(&device->clock, GS_TIME_ATTENTION);
 
     apply_linear(device, &w->o, &w->o_bias, s->attended, n_rows, s->projected);
+    gs_stage_clock_end(&device->clock, GS_TIME_OUTPUT);
     tap(device, GS_STAGE_ATTENTION, layer, s->projected, n_rows, config->d_model);
     add(s->hidden, s->projected, n_rows * config->d_model);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
 }
 
 /* hidden += the chosen experts of norm(hidden) */
@@ -383,6 +388,7 @@ static void moe_block(struct gs_device *device, int64_t layer, int64_t n_rows)
     struct gs_cpu_scratch *s = &device->scratch;
 
     rms_norm(device, &w->mlp_norm, s->hidden, n_rows, s->normed);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     apply_linear(device, &w->router, &w->router_bias, s->normed, n_rows, s->router);
     for (int64_t t = 0; t < n_rows; t++)
         device->stages.choose_experts(config, s->router + t * config->n_expert,
@@ -393,6 +399,7 @@ static void moe_block(struct gs_device *device, int64_t layer, int64_t n_rows)
     tap(device, GS_STAGE_ROUTER_WEIGHT, layer, s->choice_weight, n_rows, config->n_active);
 
     int64_t n_active_experts = sort_routes(device, n_rows);
+    gs_stage_clock_end(&device->clock, GS_TIME_ROUTER);
     int64_t n_routes = n_rows * config->n_active;
     struct expert_linear gate_up = {device, &w->gate_up, &w->gate_up_bias, s->expert_inputs, s->gate_up};
     run_experts(&gate_up, n_active_experts);
@@ -406,9 +413,11 @@ static void moe_block(struct gs_device *device, int64_t layer, int64_t n_rows)
     run_experts(&down, n_active_experts);
 
     combine_routes(device, n_rows);
+    gs_stage_clock_end(&device->clock, GS_TIME_EXPERTS);
     tap(device, GS_STAGE_MOE, layer, s->moe, n_rows, config->d_model);
     add(s->hidden, s->moe, n_rows * config->d_model);
     tap(device, GS_STAGE_LAYER, layer, s->hidden, n_rows, config->d_model);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
 }
 
 static void embed(struct gs_device *device, int64_t n_rows)
@@ -430,6 +439,7 @@ static void head(struct gs_device *device, int64_t n_rows)
     struct gs_cpu_scratch *s = &device->scratch;
     rms_norm(device, &device->weights->norm, s->hidden, n_rows, s->normed);
     tap(device, GS_STAGE_FINAL_NORM, 0, s->normed, n_rows, config->d_model);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     int64_t n_wanted = 0;
     for (int64_t t = 0; t < n_rows; t++)
         if (s->rows[t].wants_logits)
@@ -438,13 +448,16 @@ static void head(struct gs_device *device, int64_t n_rows)
     if (n_wanted == 0)
         return;
     run_linear(device, &device->weights->head, NULL, n_wanted, device->logits);
+    gs_stage_clock_end(&device->clock, GS_TIME_HEAD);
     tap(device, GS_STAGE_LOGITS, 0, device->logits, n_wanted, config->n_vocab);
 }
 
 gs_status gs_cpu_reference_forward(struct gs_device *device, int64_t n_rows, const _Atomic bool *cancelled,
                                    struct gs_error *error)
 {
+    gs_stage_clock_begin(&device->clock, device->stats.stage_seconds, device->threads);
     embed(device, n_rows);
+    gs_stage_clock_end(&device->clock, GS_TIME_OTHER);
     for (int64_t layer = 0; layer < device->weights->config.n_layer; layer++) {
         if (cancelled && atomic_load_explicit(cancelled, memory_order_relaxed))
             return gs_fail(error, GS_CANCELLED, "cancelled");

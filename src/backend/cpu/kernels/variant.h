@@ -5,6 +5,8 @@
 #ifndef GS_BACKEND_CPU_KERNELS_VARIANT_H
 #define GS_BACKEND_CPU_KERNELS_VARIANT_H
 
+#include "backend/cpu/fast_kernels.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,5 +17,21 @@
 void GS_VARIANT(gs_dot)(const float *w, const float *const *x, size_t n_x, size_t n, float *out);
 void GS_VARIANT(gs_dequantize_mxfp4)(const uint8_t *blocks, const uint8_t *scales, int64_t n, float *out);
 void GS_VARIANT(gs_dequantize_mxfp4_gguf)(const uint8_t *blocks, int64_t n, float *out);
+
+/* Those of struct gs_fast_kernels. */
+void GS_VARIANT(gs_quantize_q8)(const float *x, size_t n, enum gs_q8_order order, struct gs_q8_chunk *out);
+void GS_VARIANT(gs_quantize_q8_0)(const float *x, size_t n, uint8_t *blocks);
+void GS_VARIANT(gs_round_bf16)(const float *x, size_t n, uint16_t *out);
+void GS_VARIANT(gs_rms_norm)(const float *x, const float *w, size_t n, float eps, float *y);
+void GS_VARIANT(gs_swiglu)(const float *gate_up, size_t n, float limit, float alpha, float *out);
+void GS_VARIANT(gs_mxfp4_q8)(const struct gs_mxfp4_row *rows, size_t n_rows, size_t n,
+                             const struct gs_q8_chunk *const *x, size_t n_x, void *work, float *out,
+                             size_t stride);
+void GS_VARIANT(gs_q8_0_q8)(const struct gs_q8_0_row *rows, size_t n_rows, size_t n,
+                            const struct gs_q8_chunk *const *x, size_t n_x, void *work, float *out,
+                            size_t stride);
+void GS_VARIANT(gs_bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n,
+                              const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride);
+void GS_VARIANT(gs_attend)(const struct gs_fast_attention *attention);
 
 #endif
