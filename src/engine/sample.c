@@ -139,15 +139,6 @@ static void apply_penalties(struct gs_sampler *sampler, const int32_t *seen, siz
         sampler->logits[s->bias[i].id] += s->bias[i].bias;
 }
 
-static int32_t argmax(const float *logits, size_t n)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return (int32_t)best;
-}
-
 typedef int compare_fn(const struct candidate *x, const struct candidate *y);
 
 /* Best first; equal logits by ascending id, so that the order is total. */
@@ -251,12 +242,12 @@ static size_t take_top_p(struct candidate *c, size_t n, double top_p)
     return kept;
 }
 
-/* Keeps the candidates that top-k, top-p and min-p keep; returns how many, in ascending order of the id. */
-static size_t filter(struct gs_sampler *sampler, double largest)
+/* Keeps of the n candidates what top-k, top-p and min-p keep; returns how many, in ascending order of the id.
+ */
+static size_t filter(struct gs_sampler *sampler, size_t n, double largest)
 {
     const struct gs_sampling *s = &sampler->sampling;
     struct candidate *c = sampler->candidates;
-    size_t n = sampler->n_vocab;
     bool ordered = true; /* by id */
     if (s->top_k > 0 && (size_t)s->top_k < n) {
         select_best(c, n, (size_t)s->top_k);
@@ -291,8 +282,39 @@ size_t gs_sampler_vocab(const struct gs_sampler *sampler)
     return sampler->n_vocab;
 }
 
+static bool is_allowed(const uint64_t *allowed, size_t id)
+{
+    return !allowed || (allowed[id / 64] >> (id % 64) & 1) != 0;
+}
+
+/* The largest logit of what is allowed, the lowest id of equals; -1 if nothing is. */
+static int32_t best_of(const float *logits, size_t n_vocab, const uint64_t *allowed)
+{
+    int32_t best = -1;
+    for (size_t i = 0; i < n_vocab; i++)
+        if (is_allowed(allowed, i) && (best < 0 || logits[i] > logits[best]))
+            best = (int32_t)i;
+    return best;
+}
+
+/* Candidates from what is allowed, in ascending order of the id; returns how many. */
+static size_t collect(struct gs_sampler *sampler, const uint64_t *allowed)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sampler->n_vocab; i++)
+        if (is_allowed(allowed, i))
+            sampler->candidates[n++] = (struct candidate){(int32_t)i, sampler->logits[i], 0.0};
+    return n;
+}
+
 gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const int32_t *seen, size_t n_seen,
                           int32_t *token, struct gs_error *error)
+{
+    return gs_sampler_draw_masked(sampler, logits, NULL, seen, n_seen, token, error);
+}
+
+gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits, const uint64_t *allowed,
+                                 const int32_t *seen, size_t n_seen, int32_t *token, struct gs_error *error)
 {
     *token = -1;
     gs_status status = check_finite(sampler, logits, "logit", error);
@@ -307,15 +329,15 @@ gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const
     status = check_finite(sampler, sampler->logits, "after penalties and bias logit", error);
     if (status != GS_OK)
         return status;
+    int32_t best = best_of(sampler->logits, sampler->n_vocab, allowed);
+    if (best < 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "the mask allows none of %zu tokens", sampler->n_vocab);
     double u = uniform(sampler->sampling.seed, sampler->n_draws++);
-    int32_t best = argmax(sampler->logits, sampler->n_vocab);
     if (sampler->sampling.temperature == 0.0f) {
         *token = best;
         return GS_OK;
     }
-    for (size_t i = 0; i < sampler->n_vocab; i++)
-        sampler->candidates[i] = (struct candidate){(int32_t)i, sampler->logits[i], 0.0};
-    size_t n = filter(sampler, (double)sampler->logits[best]);
+    size_t n = filter(sampler, collect(sampler, allowed), (double)sampler->logits[best]);
 
     /* The first candidate, in ascending order of the id, at which the cumulated probability passes u. */
     double target = u * sum_of(sampler->candidates, n), sum = 0.0;

@@ -275,6 +275,70 @@ static void extreme_logits_do_not_break_the_draw(void **state)
         assert_true(fabs(seen[i] - 1.0 / N) < 0.01);
 }
 
+/* A mask is the same as a row in which only the allowed tokens exist: with every setting. */
+static void a_mask_leaves_only_what_it_allows(void **state)
+{
+    (void)state;
+    static const struct {
+        float temperature, top_p;
+        int32_t top_k;
+    } cases[] = {{0, 1, 0}, {1, 1, 0}, {1, 0.6f, 0}, {1, 1, 3}, {2, 0.9f, 5}};
+    struct gs_error error;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (unsigned seed = 1; seed <= 20; seed++) {
+            float logits[N], few[N];
+            int32_t ids[N];
+            size_t n = 0;
+            const uint64_t allowed[1] = {(0x2492924c9241a5 * (uint64_t)seed) & (((uint64_t)1 << N) - 1)};
+            make_logits(logits, seed);
+            for (int32_t i = 0; i < N; i++)
+                if (allowed[0] >> i & 1) {
+                    few[n] = logits[i];
+                    ids[n++] = i;
+                }
+            struct gs_sampling s = gs_sampling_default();
+            s.temperature = cases[c].temperature;
+            s.top_p = cases[c].top_p;
+            s.top_k = cases[c].top_k;
+            s.seed = seed;
+            struct gs_sampler *masked, *small;
+            assert_ok(gs_sampler_open(&s, N, &masked, &error), &error);
+            assert_ok(gs_sampler_open(&s, n, &small, &error), &error);
+            for (int draw = 0; draw < 50; draw++) {
+                int32_t token, expected;
+                assert_ok(gs_sampler_draw_masked(masked, logits, allowed, NULL, 0, &token, &error), &error);
+                assert_ok(gs_sampler_draw(small, few, NULL, 0, &expected, &error), &error);
+                assert_int_equal(token, ids[expected]);
+            }
+            gs_sampler_close(masked);
+            gs_sampler_close(small);
+        }
+}
+
+static void an_empty_mask_is_an_error_and_no_draw(void **state)
+{
+    (void)state;
+    float logits[N];
+    int32_t token, first, second;
+    struct gs_error error;
+    struct gs_sampling s = gs_sampling_default();
+    const uint64_t none[1] = {0}, beyond[1] = {~(((uint64_t)1 << N) - 1)};
+    make_logits(logits, 3);
+    struct gs_sampler *a, *b;
+    assert_ok(gs_sampler_open(&s, N, &a, &error), &error);
+    assert_ok(gs_sampler_open(&s, N, &b, &error), &error);
+    for (int draw = 0; draw < 20; draw++) {
+        assert_fails(gs_sampler_draw_masked(a, logits, draw % 2 ? none : beyond, NULL, 0, &token, &error),
+                     GS_INVALID_ARGUMENT, "mask", &error);
+        assert_int_equal(token, -1);
+        assert_ok(gs_sampler_draw(a, logits, NULL, 0, &first, &error), &error);
+        assert_ok(gs_sampler_draw_masked(b, logits, NULL, NULL, 0, &second, &error), &error);
+        assert_int_equal(first, second);
+    }
+    gs_sampler_close(a);
+    gs_sampler_close(b);
+}
+
 static void logprobs_are_log_softmax(void **state)
 {
     (void)state;
@@ -315,6 +379,8 @@ int main(void)
         cmocka_unit_test(non_finite_logits_are_an_error),
         cmocka_unit_test(an_overflow_of_penalties_is_an_error),
         cmocka_unit_test(extreme_logits_do_not_break_the_draw),
+        cmocka_unit_test(a_mask_leaves_only_what_it_allows),
+        cmocka_unit_test(an_empty_mask_is_an_error_and_no_draw),
         cmocka_unit_test(logprobs_are_log_softmax),
     };
     return cmocka_run_group_tests_name("engine/sample", tests, NULL, NULL);
