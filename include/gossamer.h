@@ -122,7 +122,7 @@ enum gs_precision {
     GS_PRECISION_FAST,      /* what the backend does best; gossamer verify measures its distance from exact */
 };
 
-/* How attention, embedding and head are kept; experts are MXFP4 in both. */
+/* How attention and head are kept; embedding and experts are as in the file in both. */
 enum gs_weight_format {
     GS_WEIGHTS_NATIVE = 0, /* as in the file */
     GS_WEIGHTS_Q8,         /* quantised to 8 bits while loading */
@@ -133,7 +133,7 @@ struct gs_engine_options {
     int device;          /* which of the backend's devices */
     enum gs_precision precision;
     enum gs_weight_format weights;
-    size_t n_threads;         /* CPU: 0: one per processor that the process may use */
+    size_t n_threads;         /* CPU: 0: one per physical core that the process may use */
     const char *cpu_features; /* CPU: the kernels' instruction set, e.g. "generic"; NULL: the best */
     gs_progress_fn *progress; /* may be NULL */
     void *progress_user;
@@ -275,6 +275,14 @@ void gs_sampler_close(struct gs_sampler *sampler);
 gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const int32_t *seen, size_t n_seen,
                           int32_t *token, struct gs_error *error);
 
+/*
+ * The same among the tokens whose bit is set: bit id % 64 of allowed[id / 64], [(n_vocab + 63) / 64] words;
+ * NULL: all. The others take no part in anything, top-k and top-p included; the n-th draw uses the same
+ * random number as without a mask. GS_INVALID_ARGUMENT, without counting a draw, if no bit is set.
+ */
+gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits, const uint64_t *allowed,
+                                 const int32_t *seen, size_t n_seen, int32_t *token, struct gs_error *error);
+
 struct gs_logprob {
     int32_t id;
     float logprob; /* natural logarithm of softmax(logits), before any sampling setting */
@@ -307,6 +315,10 @@ void gs_source_close(struct gs_source *source);
  * context is full. Stop ids are delivered like any other; it is the caller who stops.
  */
 gs_status gs_source_next(struct gs_source *source, int32_t *token, struct gs_error *error);
+
+/* The same through a mask, as gs_sampler_draw_masked has it. The ids of a script stay as they are. */
+gs_status gs_source_next_masked(struct gs_source *source, const uint64_t *allowed, int32_t *token,
+                                struct gs_error *error);
 
 /* The logits [n_vocab] that the last token was drawn from; NULL if it came from a script of ids. */
 const float *gs_source_logits(const struct gs_source *source);

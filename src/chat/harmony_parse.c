@@ -80,6 +80,11 @@ bool gs_harmony_in_body(const struct gs_harmony_parser *parser)
     return parser->state == BODY;
 }
 
+enum gs_message_kind gs_harmony_body_kind(const struct gs_harmony_parser *parser)
+{
+    return parser->kind;
+}
+
 /* ---------------------------------------------------------------- events */
 
 static gs_status send(struct gs_harmony_parser *p, struct gs_harmony_event event, struct gs_error *error)

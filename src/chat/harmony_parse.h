@@ -68,4 +68,7 @@ gs_status gs_harmony_finish(struct gs_harmony_parser *parser, struct gs_error *e
 /* Would the next ordinary token be text of a message (not of a header)? */
 bool gs_harmony_in_body(const struct gs_harmony_parser *parser);
 
+/* Of which kind that message is. */
+enum gs_message_kind gs_harmony_body_kind(const struct gs_harmony_parser *parser);
+
 #endif

@@ -12,5 +12,6 @@ extern const struct gs_command gs_command_harmony;  /* harmony.c */
 extern const struct gs_command gs_command_pull;     /* pull.c */
 extern const struct gs_command gs_command_verify;   /* verify.c */
 extern const struct gs_command gs_command_bench;    /* bench.c */
+extern const struct gs_command gs_command_serve;    /* serve.c */
 
 #endif

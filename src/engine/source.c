@@ -184,7 +184,8 @@ static gs_status remember(struct gs_tokens *tokens, int32_t id, struct gs_error 
     return GS_OK;
 }
 
-static gs_status next_of_script(struct gs_source *source, int32_t *token, struct gs_error *error)
+static gs_status next_of_script(struct gs_source *source, const uint64_t *allowed, int32_t *token,
+                                struct gs_error *error)
 {
     skip_separators(source);
     if (*source->at == '\0')
@@ -193,14 +194,15 @@ static gs_status next_of_script(struct gs_source *source, int32_t *token, struct
         return read_id(source, token, error);
     gs_status status = read_row(source, error);
     if (status == GS_OK)
-        status = gs_sampler_draw(source->sampler, source->logits, source->drawn.ids, source->drawn.count,
-                                 token, error);
+        status = gs_sampler_draw_masked(source->sampler, source->logits, allowed, source->drawn.ids,
+                                        source->drawn.count, token, error);
     if (status == GS_OK)
         status = remember(&source->drawn, *token, error);
     return status;
 }
 
-static gs_status next_of_model(struct gs_source *source, int32_t *token, struct gs_error *error)
+static gs_status next_of_model(struct gs_source *source, const uint64_t *allowed, int32_t *token,
+                               struct gs_error *error)
 {
     size_t n_seen;
     const int32_t *seen = gs_session_tokens(source->session, &n_seen);
@@ -216,16 +218,23 @@ static gs_status next_of_model(struct gs_source *source, int32_t *token, struct 
     if (!gs_session_logits(source->session))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "the session has no logits: it was changed behind its source");
-    gs_status status =
-        gs_sampler_draw(source->sampler, gs_session_logits(source->session), seen, n_seen, token, error);
+    gs_status status = gs_sampler_draw_masked(source->sampler, gs_session_logits(source->session), allowed,
+                                              seen, n_seen, token, error);
     source->pending = *token;
     return status;
 }
 
 gs_status gs_source_next(struct gs_source *source, int32_t *token, struct gs_error *error)
 {
+    return gs_source_next_masked(source, NULL, token, error);
+}
+
+gs_status gs_source_next_masked(struct gs_source *source, const uint64_t *allowed, int32_t *token,
+                                struct gs_error *error)
+{
     *token = -1;
-    return source->line ? next_of_script(source, token, error) : next_of_model(source, token, error);
+    return source->line ? next_of_script(source, allowed, token, error)
+                        : next_of_model(source, allowed, token, error);
 }
 
 const float *gs_source_logits(const struct gs_source *source)

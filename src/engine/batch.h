@@ -1,0 +1,57 @@
+/*
+ * One forward over several sessions: the step of a server. Each session gets new tokens behind its timeline,
+ * which must be wholly in its cache (as after a sync or an append that succeeded). The logits of a session do
+ * not depend on what else is in the call.
+ *
+ * For one thread that owns the engine; sessions that others sync meanwhile take turns with it.
+ */
+#ifndef GS_ENGINE_BATCH_H
+#define GS_ENGINE_BATCH_H
+
+#include "backend/backend.h"
+
+#include <stdatomic.h>
+
+struct gs_batch_item {
+    struct gs_session *session;
+    const int32_t *tokens; /* [n_tokens], n_tokens >= 1 */
+    size_t n_tokens;
+    /*
+     * LAST: they become the session's logits. ALL: those too, and each row goes to the row function. NONE:
+     * the session has no logits.
+     */
+    enum gs_want want;
+};
+
+/* Logits [n_vocab] after token `row` of item `item`; valid during the call, in which no session may be run.
+ */
+typedef gs_status gs_batch_row_fn(void *user, size_t item, size_t row, const float *logits,
+                                  struct gs_error *error);
+
+/* The most tokens of one call, all items together. */
+size_t gs_batch_max_tokens(const struct gs_engine *engine);
+
+/* Prefix of a session that further tokens can be put behind: all of it, unless something was truncated. */
+size_t gs_session_n_cached(const struct gs_session *session);
+
+/*
+ * Brings a session's timeline to its first `count` tokens; *kept says how many it still has, and can go on
+ * from: fewer than asked for (down to 0) where the rings do not reach. There are no logits then.
+ */
+gs_status gs_session_rewind(struct gs_session *session, size_t count, size_t *kept, struct gs_error *error);
+
+/* As gs_session_fork, into a session of its own capacity: GS_CONTEXT_FULL if it does not hold that many. */
+gs_status gs_session_copy(struct gs_session *to, const struct gs_session *from, struct gs_error *error);
+
+/* Bytes that a session of `n_ctx` tokens takes. */
+uint64_t gs_session_bytes(const struct gs_engine *engine, int64_t n_ctx);
+
+/*
+ * Runs the items. `cancelled` (may be NULL) ends it with GS_CANCELLED within about a layer. On any failure no
+ * timeline has changed, except where the row function failed. Errors as gs_session_append.
+ */
+gs_status gs_batch_run(struct gs_engine *engine, const struct gs_batch_item *items, size_t n_items,
+                       const _Atomic bool *cancelled, gs_batch_row_fn *row, void *user,
+                       struct gs_error *error);
+
+#endif

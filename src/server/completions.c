@@ -1,0 +1,251 @@
+#include "server/completions.h"
+
+#include "server/logprob_json.h"
+#include "server/server.h"
+#include "server/usage_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct answer {
+    struct gs_buffer text;
+    json_t *logprobs;  /* object of four lists; NULL: none yet */
+    json_int_t offset; /* characters of the tokens so far */
+    enum gs_finish finish;
+};
+
+struct reply {
+    struct gs_server *server;
+    struct gs_exchange *exchange;
+    struct gs_random_id id;
+    char *model;
+    size_t model_size;
+    json_int_t created;
+    bool stream, include_usage, logprobs, top;
+    size_t n_choice;
+    struct answer *answers; /* [n_choice] */
+};
+
+static json_t *begin_object(const struct reply *reply)
+{
+    return json_pack("{s:s, s:s, s:I, s:s%, s:s+}", "id", reply->id.text, "object", "text_completion",
+                     "created", reply->created, "model", reply->model, reply->model_size,
+                     "system_fingerprint", "gossamer-", gs_version());
+}
+
+/* Characters of UTF-8: what offsets count. */
+static json_int_t count_characters(const char *text)
+{
+    json_int_t count = 0;
+    for (; *text; text++)
+        count += ((unsigned char)*text & 0xC0) != 0x80;
+    return count;
+}
+
+static json_t *top_json(const struct reply *reply, const struct gs_token_logprob *logprob)
+{
+    const struct gs_vocab *vocab = gs_server_vocab(reply->server);
+    json_t *top = json_object();
+    for (size_t i = 0; i < logprob->n_top; i++) {
+        json_t *name = gs_token_json(vocab, logprob->top[i].id);
+        if (name && !json_object_get(top, json_string_value(name)))
+            json_object_set_new(top, json_string_value(name), json_real((double)logprob->top[i].logprob));
+        json_decref(name);
+    }
+    return top;
+}
+
+static json_t *make_lists(void)
+{
+    return json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs", "text_offset");
+}
+
+static void append(json_t *lists, const char *name, json_t *value)
+{
+    json_array_append_new(json_object_get(lists, name), value);
+}
+
+/* The tokens of an event behind those of `lists`. */
+static void add_logprobs(const struct reply *reply, struct answer *answer, json_t *lists,
+                         const struct gs_event *event)
+{
+    for (size_t i = 0; i < event->n_logprob; i++) {
+        const struct gs_token_logprob *logprob = &event->logprobs[i];
+        json_t *token = gs_token_json(gs_server_vocab(reply->server), logprob->id);
+        const char *text = json_string_value(token);
+        append(lists, "text_offset", json_integer(answer->offset));
+        answer->offset += count_characters(text ? text : "");
+        append(lists, "tokens", token);
+        append(lists, "token_logprobs",
+               logprob->has_logprob ? json_real((double)logprob->logprob) : json_null());
+        append(lists, "top_logprobs",
+               logprob->has_logprob && reply->top ? top_json(reply, logprob) : json_null());
+    }
+}
+
+static json_t *choice_json(size_t index, json_t *text, json_t *logprobs, json_t *finish)
+{
+    return json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)index, "text", text, "logprobs",
+                     logprobs ? logprobs : json_null(), "finish_reason", finish);
+}
+
+/* ---------------------------------------------------------------- streaming */
+
+static void send_chunk(struct reply *reply, json_t *choice)
+{
+    json_t *chunk = begin_object(reply);
+    if (chunk && choice)
+        json_object_set_new(chunk, "choices", json_pack("[o]", choice));
+    if (chunk && reply->include_usage)
+        json_object_set_new(chunk, "usage", json_null());
+    gs_stream_json(reply->exchange, NULL, chunk);
+}
+
+static void stream(struct reply *reply, const struct gs_event *event)
+{
+    struct answer *answer = &reply->answers[event->choice];
+    json_t *logprobs = NULL, *chunk;
+    switch (event->kind) {
+    case GS_EVENT_WAITING:
+        gs_stream_comment(reply->exchange);
+        break;
+    case GS_EVENT_TEXT:
+        if (reply->logprobs && (logprobs = make_lists()))
+            add_logprobs(reply, answer, logprobs, event);
+        send_chunk(reply, choice_json(event->choice, json_stringn(event->text.bytes, event->text.size),
+                                      logprobs, json_null()));
+        break;
+    case GS_EVENT_CHOICE_DONE:
+        send_chunk(reply, choice_json(event->choice, json_string(""), NULL,
+                                      json_string(gs_finish_name(event->finish))));
+        break;
+    case GS_EVENT_DONE:
+        if (reply->include_usage && (chunk = begin_object(reply))) {
+            json_object_set_new(chunk, "choices", json_array());
+            json_object_set_new(chunk, "usage", gs_usage_json(event->usage));
+            gs_stream_json(reply->exchange, NULL, chunk);
+        }
+        gs_stream_text(reply->exchange, NULL, "[DONE]", strlen("[DONE]"));
+        gs_stream_end(reply->exchange);
+        break;
+    case GS_EVENT_ERROR:
+        gs_stream_json(reply->exchange, NULL, gs_api_error_json(event->error));
+        gs_stream_end(reply->exchange);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---------------------------------------------------------------- all at once */
+
+static void send_whole(struct reply *reply, const struct gs_event *event)
+{
+    json_t *body = begin_object(reply), *choices = json_array();
+    for (size_t i = 0; i < reply->n_choice; i++) {
+        struct answer *answer = &reply->answers[i];
+        json_array_append_new(
+            choices,
+            choice_json(i, json_stringn(answer->text.data ? answer->text.data : "", answer->text.size),
+                        reply->logprobs ? answer->logprobs ? json_incref(answer->logprobs) : make_lists()
+                                        : NULL,
+                        json_string(gs_finish_name(answer->finish))));
+    }
+    if (body) {
+        json_object_set(body, "choices", choices);
+        json_object_set_new(body, "usage", gs_usage_json(event->usage));
+    }
+    json_decref(choices);
+    gs_reply_json(reply->exchange, 200, body);
+}
+
+static void collect(struct reply *reply, const struct gs_event *event)
+{
+    struct answer *answer = &reply->answers[event->choice];
+    if (event->kind == GS_EVENT_CHOICE_DONE)
+        answer->finish = event->finish;
+    if (event->kind != GS_EVENT_TEXT)
+        return;
+    gs_buffer_append(&answer->text, event->text.bytes, event->text.size, NULL);
+    if (reply->logprobs && !answer->logprobs)
+        answer->logprobs = make_lists();
+    if (reply->logprobs)
+        add_logprobs(reply, answer, answer->logprobs, event);
+}
+
+/* ---------------------------------------------------------------- the sink */
+
+static void take_event(void *user, const struct gs_event *event)
+{
+    struct reply *reply = user;
+    if (reply->stream)
+        stream(reply, event);
+    else if (event->kind == GS_EVENT_DONE)
+        send_whole(reply, event);
+    else if (event->kind == GS_EVENT_ERROR)
+        gs_reply_error(reply->exchange, event->error);
+    else
+        collect(reply, event);
+}
+
+static void release(void *user)
+{
+    struct reply *reply = user;
+    for (size_t i = 0; i < reply->n_choice; i++) {
+        gs_buffer_free(&reply->answers[i].text);
+        json_decref(reply->answers[i].logprobs);
+    }
+    gs_exchange_release(reply->exchange);
+    free(reply->answers);
+    free(reply->model);
+    free(reply);
+}
+
+static struct reply *make_reply(struct gs_server *server, struct gs_exchange *exchange,
+                                const struct gs_request *request)
+{
+    struct reply *reply = calloc(1, sizeof *reply);
+    if (!reply)
+        return NULL;
+    size_t n_choice = request->n_prompt * request->n_choice;
+    struct gs_text model = request->model.size > 0 ? request->model : gs_text_of(gs_server_model(server));
+    *reply = (struct reply){.server = server,
+                            .exchange = gs_exchange_hold(exchange),
+                            .id = gs_random_id("cmpl-"),
+                            .created = (json_int_t)time(NULL),
+                            .stream = request->stream,
+                            .include_usage = request->include_usage,
+                            .logprobs = request->logprobs,
+                            .top = request->n_top_logprobs > 0,
+                            .answers = calloc(n_choice, sizeof *reply->answers),
+                            .model = malloc(model.size + 1),
+                            .model_size = model.size};
+    if (!reply->answers || !reply->model) {
+        release(reply);
+        return NULL;
+    }
+    reply->n_choice = n_choice;
+    memcpy(reply->model, model.bytes, model.size);
+    return reply;
+}
+
+void gs_completions(struct gs_server *server, struct gs_exchange *exchange)
+{
+    struct gs_api_error error = {0};
+    json_t *body = gs_exchange_json(exchange);
+    if (!body)
+        return;
+    struct gs_request *request = gs_request_make();
+    struct reply *reply = NULL;
+    if (!request || gs_request_read_completion(server, body, request, &error) != 0 ||
+        !(reply = make_reply(server, exchange, request))) {
+        if (error.status == 0)
+            gs_api_fail(&error, 503, "out_of_memory", "memory is out");
+        gs_reply_error(exchange, &error);
+        gs_request_free(request);
+    } else {
+        gs_server_submit(server, exchange, request, (struct gs_sink){take_event, release, reply});
+    }
+    json_decref(body);
+}

@@ -1,0 +1,539 @@
+/*
+ * libmicrohttpd's threads read requests and send what exchanges have; a connection with nothing to do is
+ * suspended and costs no thread. A watcher sees what libmicrohttpd does not look for: clients that leave
+ * while their connection is suspended, and heads that arrive a byte at a time.
+ */
+#include "server/http_daemon.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/listen.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define N_THREAD          2
+#define MAX_CONNECTIONS   4000u
+#define MAX_PER_PEER      2000u
+#define CONNECTION_MEMORY (32u << 10) /* of each: bounds the head, together with the two below */
+#define MAX_HEAD          (16u << 10)
+#define IDLE_SECONDS      30u  /* without a byte, in either direction */
+#define HEAD_SECONDS      10.0 /* from the first connection to the end of the first head */
+#define KEEP_SECONDS      75.0 /* between the requests of a connection, the next head included */
+#define BODY_SECONDS      30.0 /* and for each MIN_RATE bytes one more */
+#define MIN_RATE          16384.0
+#define MAX_DRAIN         (256ull << 20) /* a body that is too long is read so far, to be answered */
+#define STREAM_BLOCK      16384
+#define WATCH_MS          100
+
+/* A connection, from accept to close. */
+struct link {
+    struct link *before, *after;
+    size_t number;
+    int socket;
+    double since; /* accepted, or the last request ended */
+    bool first, busy;
+};
+
+/* A request under way. */
+struct sender {
+    struct sender *before, *after;
+    struct gs_http *http;
+    struct MHD_Connection *connection;
+    struct link *link;
+    struct gs_exchange *exchange;
+    struct gs_api_error failure; /* of the head; status 0: none */
+    uint64_t received;           /* bytes of the body */
+    bool dispatched;             /* its handler has run */
+    int status;                  /* of what was queued */
+};
+
+struct gs_http {
+    struct gs_http_options options;
+    int listener, port;
+    struct MHD_Daemon *daemon;
+    pthread_mutex_t mutex; /* of the two lists */
+    struct link *links;
+    struct sender *senders;
+    size_t n_sender;
+    size_t n_exchange, n_link;
+    pthread_t watcher;
+    bool has_watcher;
+    _Atomic bool stops;
+};
+
+/* ---------------------------------------------------------------- connections */
+
+static void notice_connection(void *user, struct MHD_Connection *connection, void **context,
+                              enum MHD_ConnectionNotificationCode code)
+{
+    struct gs_http *http = user;
+    struct link *link = *context;
+    pthread_mutex_lock(&http->mutex);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED && (link = calloc(1, sizeof *link))) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *link = (struct link){.after = http->links, .since = gs_clock_seconds(), .first = true};
+        link->number = ++http->n_link;
+        link->socket = info ? info->connect_fd : -1;
+        if (link->after)
+            link->after->before = link;
+        http->links = link;
+        *context = link;
+    } else if (code == MHD_CONNECTION_NOTIFY_CLOSED && link) {
+        *(link->before ? &link->before->after : &http->links) = link->after;
+        if (link->after)
+            link->after->before = link->before;
+        free(link);
+        *context = NULL;
+    }
+    pthread_mutex_unlock(&http->mutex);
+}
+
+static void close_slow_heads(struct gs_http *http, double now)
+{
+    for (struct link *link = http->links; link; link = link->after) {
+        double allowed = link->first ? HEAD_SECONDS : KEEP_SECONDS;
+        if (!link->busy && link->socket >= 0 && now - link->since > allowed) {
+            shutdown(link->socket, SHUT_RDWR);
+            link->since = now;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- clients that leave */
+
+struct watched {
+    struct pollfd *polls;           /* [count] */
+    struct gs_exchange **exchanges; /* [count], held */
+    size_t count, capacity;
+};
+
+/* Under the mutex: the senders whose answers are under way. */
+static void list_watched(struct gs_http *http, struct watched *watched)
+{
+    watched->count = 0;
+    if (http->n_sender > watched->capacity) {
+        size_t capacity = 2 * http->n_sender;
+        struct pollfd *polls = realloc(watched->polls, capacity * sizeof *polls);
+        if (polls)
+            watched->polls = polls;
+        struct gs_exchange **exchanges = realloc(watched->exchanges, capacity * sizeof(void *));
+        if (exchanges)
+            watched->exchanges = exchanges;
+        if (!polls || !exchanges)
+            return;
+        watched->capacity = capacity;
+    }
+    for (struct sender *sender = http->senders; sender; sender = sender->after) {
+        if (!sender->dispatched || !sender->link || gs_exchange_gone(sender->exchange))
+            continue;
+        watched->polls[watched->count] = (struct pollfd){.fd = sender->link->socket, .events = POLLRDHUP};
+        watched->exchanges[watched->count++] = gs_exchange_hold(sender->exchange);
+    }
+}
+
+static void *watch(void *user)
+{
+    struct gs_http *http = user;
+    struct watched watched = {0};
+    while (!atomic_load(&http->stops)) {
+        pthread_mutex_lock(&http->mutex);
+        list_watched(http, &watched);
+        close_slow_heads(http, gs_clock_seconds());
+        pthread_mutex_unlock(&http->mutex);
+        int ready = poll(watched.polls, (nfds_t)watched.count, WATCH_MS);
+        for (size_t i = 0; i < watched.count; i++) {
+            if (ready > 0 && (watched.polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR)))
+                gs_exchange_leave(watched.exchanges[i]);
+            gs_exchange_release(watched.exchanges[i]);
+        }
+    }
+    free(watched.polls);
+    free(watched.exchanges);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- heads */
+
+struct head {
+    struct gs_exchange *exchange;
+    size_t bytes, n_length, n_coding, n_query;
+    bool too_many, out_of_memory;
+};
+
+static enum MHD_Result read_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct head *head = user;
+    struct gs_exchange *exchange = head->exchange;
+    (void)kind;
+    head->bytes += strlen(name) + (value ? strlen(value) : 0) + 4;
+    head->n_length += strcasecmp(name, "Content-Length") == 0;
+    head->n_coding += strcasecmp(name, "Transfer-Encoding") == 0;
+    if (exchange->n_header == GS_MAX_HEADERS || head->bytes > MAX_HEAD) {
+        head->too_many = true;
+        return MHD_NO;
+    }
+    struct gs_pair pair = {gs_exchange_keep(exchange, name), gs_exchange_keep(exchange, value ? value : "")};
+    if (!pair.name || !pair.value) {
+        head->out_of_memory = true;
+        return MHD_NO;
+    }
+    exchange->headers[exchange->n_header++] = pair;
+    return MHD_YES;
+}
+
+static enum MHD_Result read_query(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct head *head = user;
+    struct gs_exchange *exchange = head->exchange;
+    (void)kind;
+    if (!exchange->queries)
+        exchange->queries = gs_arena_alloc_array(&exchange->arena, GS_MAX_HEADERS, sizeof *exchange->queries);
+    if (!exchange->queries || exchange->n_query == GS_MAX_HEADERS)
+        return MHD_NO;
+    struct gs_pair pair = {gs_exchange_keep(exchange, name), gs_exchange_keep(exchange, value ? value : "")};
+    if (pair.name && pair.value)
+        exchange->queries[exchange->n_query++] = pair;
+    return MHD_YES;
+}
+
+/* Digits and nothing else; UINT64_MAX for anything that is no length. */
+static uint64_t read_length(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits < 19 && text[digits] == '\0' ? strtoull(text, NULL, 10) : UINT64_MAX;
+}
+
+static int check_framing(const struct gs_http *http, const struct head *head, struct gs_api_error *error)
+{
+    const char *length = gs_exchange_header(head->exchange, "Content-Length");
+    if (head->out_of_memory)
+        return gs_api_fail(error, 503, NULL, "memory is out");
+    if (head->too_many)
+        return gs_api_fail(error, 431, NULL, "the head is too long: at most %d lines and %u bytes are read",
+                           GS_MAX_HEADERS, MAX_HEAD);
+    if (head->n_length > 1 || (head->n_length > 0 && head->n_coding > 0) || head->n_coding > 1)
+        return gs_api_fail(error, 400, NULL,
+                           "one Content-Length or one Transfer-Encoding is expected, not several");
+    if (length && read_length(length) > http->options.max_body)
+        return gs_api_fail(error, 413, NULL, "the body is too long: at most %llu bytes are read",
+                           (unsigned long long)http->options.max_body);
+    return 0;
+}
+
+static struct sender *begin(struct gs_http *http, struct MHD_Connection *connection, const char *url,
+                            const char *method)
+{
+    struct sender *sender = calloc(1, sizeof *sender);
+    struct gs_exchange *exchange = sender ? gs_exchange_make(http->options.server) : NULL;
+    if (!exchange) {
+        free(sender);
+        return NULL;
+    }
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    sender->http = http;
+    sender->connection = connection;
+    sender->exchange = exchange;
+    sender->link = info ? info->socket_context : NULL;
+    exchange->method = gs_exchange_keep(exchange, method);
+    exchange->path = gs_exchange_keep(exchange, url);
+    struct head head = {.exchange = exchange};
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, read_header, &head);
+    MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, read_query, &head);
+    if (!exchange->method || !exchange->path)
+        head.out_of_memory = true;
+    if (check_framing(http, &head, &sender->failure) == 0)
+        gs_guard_check(http->options.guard, exchange, &sender->failure);
+
+    pthread_mutex_lock(&http->mutex);
+    exchange->number = ++http->n_exchange;
+    sender->after = http->senders;
+    if (sender->after)
+        sender->after->before = sender;
+    http->senders = sender;
+    http->n_sender++;
+    if (sender->link) {
+        sender->link->busy = true;
+        sender->link->first = false;
+        exchange->client = sender->link->number;
+    }
+    pthread_mutex_unlock(&http->mutex);
+    return sender;
+}
+
+/* ---------------------------------------------------------------- replies */
+
+static void resume(void *user)
+{
+    struct sender *sender = user;
+    MHD_resume_connection(sender->connection);
+}
+
+static ssize_t read_stream(void *user, uint64_t position, char *buffer, size_t size)
+{
+    struct sender *sender = user;
+    struct gs_exchange *exchange = sender->exchange;
+    ssize_t result = 0;
+    (void)position;
+    pthread_mutex_lock(&exchange->mutex);
+    size_t left = exchange->out.size - exchange->out_at;
+    if (atomic_load(&exchange->gone)) {
+        result = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (left > 0) {
+        size_t count = left < size ? left : size;
+        memcpy(buffer, exchange->out.data + exchange->out_at, count);
+        exchange->out_at += count;
+        if (exchange->out_at == exchange->out.size) {
+            gs_buffer_clear(&exchange->out);
+            exchange->out_at = 0;
+        }
+        result = (ssize_t)count;
+    } else if (exchange->ended) {
+        result = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        exchange->waiting = true;
+        MHD_suspend_connection(sender->connection);
+    }
+    pthread_mutex_unlock(&exchange->mutex);
+    return result;
+}
+
+static void add_headers(struct MHD_Response *response, const struct gs_exchange *exchange)
+{
+    MHD_add_response_header(response, "Content-Type", exchange->content_type);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (exchange->form == GS_REPLY_STREAM) {
+        MHD_add_response_header(response, "Cache-Control", "no-cache");
+        MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    }
+    for (size_t i = 0; i < exchange->n_reply_header; i++)
+        MHD_add_response_header(response, exchange->reply_headers[i].name, exchange->reply_headers[i].value);
+}
+
+/* Under the exchange's mutex: what it says goes to the connection. */
+static enum MHD_Result queue(struct sender *sender)
+{
+    struct gs_exchange *exchange = sender->exchange;
+    struct MHD_Response *response;
+    if (exchange->form == GS_REPLY_STREAM) {
+        response =
+            MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, sender, NULL);
+    } else {
+        response = MHD_create_response_from_buffer(exchange->out.size, exchange->out.data,
+                                                   exchange->out.data ? MHD_RESPMEM_MUST_FREE
+                                                                      : MHD_RESPMEM_PERSISTENT);
+        if (response)
+            exchange->out = (struct gs_buffer){0};
+    }
+    if (!response)
+        return MHD_NO;
+    add_headers(response, exchange);
+    if (sender->failure.status == 413 || sender->failure.status == 431 || atomic_load(&sender->http->stops))
+        MHD_add_response_header(response, "Connection", "close");
+    sender->status = exchange->status;
+    enum MHD_Result result = MHD_queue_response(sender->connection, (unsigned)exchange->status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* The answer, if there is one yet; else the connection sleeps until there is. */
+static enum MHD_Result queue_or_wait(struct sender *sender)
+{
+    struct gs_exchange *exchange = sender->exchange;
+    enum MHD_Result result = MHD_YES;
+    pthread_mutex_lock(&exchange->mutex);
+    exchange->wake = resume;
+    exchange->wake_user = sender;
+    if (atomic_load(&exchange->gone)) {
+        result = MHD_NO;
+    } else if (exchange->form != GS_REPLY_NONE) {
+        result = queue(sender);
+    } else {
+        exchange->waiting = true;
+        MHD_suspend_connection(sender->connection);
+    }
+    pthread_mutex_unlock(&exchange->mutex);
+    return result;
+}
+
+/* A piece of the body. */
+static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t *size)
+{
+    struct gs_http *http = sender->http;
+    struct gs_exchange *exchange = sender->exchange;
+    sender->received += *size;
+    double allowed = BODY_SECONDS + (double)sender->received / MIN_RATE;
+    if (gs_clock_seconds() - exchange->began > allowed || sender->received > MAX_DRAIN)
+        return MHD_NO;
+    if (sender->failure.status == 0 && sender->received > http->options.max_body)
+        gs_api_fail(&sender->failure, 413, NULL, "the body is too long: at most %llu bytes are read",
+                    (unsigned long long)http->options.max_body);
+    if (sender->failure.status == 0 && gs_buffer_append(&exchange->body, bytes, *size, NULL) != GS_OK)
+        gs_api_fail(&sender->failure, 503, NULL, "memory is out");
+    if (sender->failure.status != 0)
+        gs_buffer_free(&exchange->body);
+    *size = 0;
+    return MHD_YES;
+}
+
+static enum MHD_Result answer(void *user, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *bytes, size_t *size,
+                              void **state)
+{
+    struct gs_http *http = user;
+    struct sender *sender = *state;
+    (void)version;
+    if (!sender) {
+        *state = sender = begin(http, connection, url, method);
+        return sender ? MHD_YES : MHD_NO;
+    }
+    if (*size > 0)
+        return receive(sender, bytes, size);
+    if (!sender->dispatched) {
+        struct gs_exchange *exchange = sender->exchange;
+        if (sender->failure.status == 0 && !(exchange->route->flags & GS_ROUTE_READY) &&
+            !gs_server_ready(http->options.server)) {
+            gs_api_fail(&sender->failure, 503, "not_ready", "the model is not loaded, or the server stops");
+            sender->failure.retry_after = 1;
+        }
+        if (sender->failure.status != 0)
+            gs_reply_error(exchange, &sender->failure);
+        else
+            exchange->route->fn(http->options.server, exchange);
+        pthread_mutex_lock(&http->mutex);
+        sender->dispatched = true;
+        pthread_mutex_unlock(&http->mutex);
+    }
+    return queue_or_wait(sender);
+}
+
+static void complete(void *user, struct MHD_Connection *connection, void **state,
+                     enum MHD_RequestTerminationCode code)
+{
+    struct gs_http *http = user;
+    struct sender *sender = *state;
+    (void)connection;
+    if (!sender)
+        return;
+    struct gs_exchange *exchange = sender->exchange;
+    pthread_mutex_lock(&exchange->mutex);
+    exchange->wake = NULL;
+    exchange->waiting = false;
+    pthread_mutex_unlock(&exchange->mutex);
+    gs_exchange_leave(exchange);
+    pthread_mutex_lock(&http->mutex);
+    *(sender->before ? &sender->before->after : &http->senders) = sender->after;
+    if (sender->after)
+        sender->after->before = sender->before;
+    http->n_sender--;
+    if (sender->link) {
+        sender->link->busy = false;
+        sender->link->since = gs_clock_seconds();
+    }
+    pthread_mutex_unlock(&http->mutex);
+    gs_server_log(http->options.server, "%zu %s %s %d %.1f ms%s", exchange->number,
+                  gs_quote(exchange->method).text, gs_quote(exchange->path).text, sender->status,
+                  (gs_clock_seconds() - exchange->began) * 1e3,
+                  code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", cut");
+    gs_exchange_release(exchange);
+    free(sender);
+    *state = NULL;
+}
+
+/* ---------------------------------------------------------------- the daemon */
+
+static void log_line(void *user, const char *format, va_list arguments)
+{
+    struct gs_http *http = user;
+    char line[512];
+    vsnprintf(line, sizeof line, format, arguments);
+    gs_server_log(http->options.server, "http: %s", gs_quote(line).text);
+}
+
+static gs_status start_daemon(struct gs_http *http, bool v6, struct gs_error *error)
+{
+    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                     MHD_USE_ERROR_LOG | (v6 ? MHD_USE_IPv6 : 0u);
+    http->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, answer, http, MHD_OPTION_EXTERNAL_LOGGER, log_line, http,
+        MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)N_THREAD,
+        MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, MAX_PER_PEER,
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED, complete,
+        http, MHD_OPTION_NOTIFY_CONNECTION, notice_connection, http, MHD_OPTION_END);
+    return http->daemon ? GS_OK : gs_fail(error, GS_IO, "libmicrohttpd cannot start on port %d", http->port);
+}
+
+gs_status gs_http_open(const struct gs_http_options *options, struct gs_http **out, struct gs_error *error)
+{
+    bool v6 = false;
+    *out = NULL;
+    struct gs_http *http = calloc(1, sizeof *http);
+    if (!http)
+        return gs_fail_memory(error, sizeof *http);
+    http->options = *options;
+    http->listener = -1;
+    if (pthread_mutex_init(&http->mutex, NULL) != 0) {
+        free(http);
+        return gs_fail(error, GS_OUT_OF_MEMORY, "cannot make a mutex");
+    }
+    gs_status status = gs_listen(options->host, options->port, &http->listener, &http->port, &v6, error);
+    if (status == GS_OK)
+        status = start_daemon(http, v6, error);
+    if (status == GS_OK) {
+        http->has_watcher = pthread_create(&http->watcher, NULL, watch, http) == 0;
+        if (!http->has_watcher)
+            status = gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
+    }
+    if (status != GS_OK) {
+        gs_http_close(http);
+        return status;
+    }
+    *out = http;
+    return GS_OK;
+}
+
+int gs_http_port(const struct gs_http *http)
+{
+    return http->port;
+}
+
+void gs_http_quiesce(struct gs_http *http)
+{
+    MHD_quiesce_daemon(http->daemon);
+}
+
+size_t gs_http_pending(struct gs_http *http)
+{
+    pthread_mutex_lock(&http->mutex);
+    size_t count = http->n_sender;
+    pthread_mutex_unlock(&http->mutex);
+    return count;
+}
+
+void gs_http_close(struct gs_http *http)
+{
+    if (!http)
+        return;
+    atomic_store(&http->stops, true);
+    if (http->has_watcher)
+        pthread_join(http->watcher, NULL);
+    pthread_mutex_lock(&http->mutex);
+    for (struct sender *sender = http->senders; sender; sender = sender->after)
+        gs_exchange_leave(sender->exchange);
+    pthread_mutex_unlock(&http->mutex);
+    if (http->daemon)
+        MHD_stop_daemon(http->daemon);
+    if (http->listener >= 0)
+        close(http->listener);
+    pthread_mutex_destroy(&http->mutex);
+    free(http);
+}

@@ -1,0 +1,33 @@
+/* Figures for /metrics: counters and histograms, lock-free, without a word of what anybody asked. */
+#ifndef GS_SERVER_METRICS_H
+#define GS_SERVER_METRICS_H
+
+#include "base/buffer.h"
+
+#include <stdatomic.h>
+
+#define GS_METRICS_BUCKETS 16
+
+/* Of seconds. */
+struct gs_histogram {
+    _Atomic uint64_t buckets[GS_METRICS_BUCKETS]; /* not cumulated; the last one is +Inf */
+    _Atomic uint64_t nanoseconds;                 /* the sum */
+};
+
+struct gs_metrics {
+    _Atomic uint64_t requests, rejected, finished, failed, cancelled;
+    _Atomic uint64_t prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens;
+    _Atomic uint64_t steps, step_tokens;
+    _Atomic size_t running, waiting;
+    _Atomic uint64_t kv_tokens, kv_capacity;                 /* of what runs */
+    _Atomic uint64_t engine_nanoseconds, server_nanoseconds; /* of the engine's thread: model, all else */
+    struct gs_histogram first_token, between_tokens, queue, request;
+};
+
+void gs_histogram_add(struct gs_histogram *histogram, double seconds);
+
+/* In Prometheus' text form. */
+gs_status gs_metrics_write(struct gs_metrics *metrics, uint64_t cache_bytes, size_t cache_entries,
+                           struct gs_buffer *out, struct gs_error *error);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * Timelines that are kept because another request may begin alike: sessions of exactly their length, found by
+ * the longest common prefix of token ids. Where a request parts from one before its end, it is used as far as
+ * the rings of the window layers reach back; so the places where requests do part (the end of a prompt, of
+ * the instructions) are what is kept. The least recently used give way to a budget of bytes.
+ *
+ * For the thread that owns the engine; the figures may be read from any.
+ */
+#ifndef GS_SERVER_PREFIX_CACHE_H
+#define GS_SERVER_PREFIX_CACHE_H
+
+#include "engine/batch.h"
+
+#include <stdatomic.h>
+
+struct gs_prefix_cache;
+
+/* A session, and how far back it can go: not before `least`, unless to 0. */
+struct gs_timeline_state {
+    struct gs_session *session;
+    size_t least;
+};
+
+struct gs_prefix_figures {
+    size_t n_entry;
+    uint64_t bytes, max_bytes;
+};
+
+gs_status gs_prefix_cache_open(struct gs_engine *engine, uint64_t max_bytes, struct gs_prefix_cache **out,
+                               struct gs_error *error);
+void gs_prefix_cache_close(struct gs_prefix_cache *cache);
+
+/*
+ * Copies the longest usable prefix of tokens [count], of at most count - 1, into the empty session of
+ * `state`. *reused: how many tokens that were; a failure to copy is none.
+ */
+void gs_prefix_cache_use(struct gs_prefix_cache *cache, size_t scope, const int32_t *tokens, size_t count,
+                         struct gs_timeline_state *state, size_t *reused);
+
+/* Is exactly this prefix there? It then counts as used. */
+bool gs_prefix_cache_has(struct gs_prefix_cache *cache, size_t scope, const int32_t *tokens, size_t count);
+
+/* Keeps a copy of the timeline, if there is room for it; never fails. */
+void gs_prefix_cache_keep(struct gs_prefix_cache *cache, size_t scope, const struct gs_timeline_state *state);
+
+/* Forgets everything, for the memory. */
+void gs_prefix_cache_clear(struct gs_prefix_cache *cache);
+
+struct gs_prefix_figures gs_prefix_cache_figures(struct gs_prefix_cache *cache);
+
+/* Where a timeline that has been `count` tokens long can go back to, at least. */
+size_t gs_timeline_least(const struct gs_engine *engine, size_t count);
+
+#endif

@@ -1,0 +1,146 @@
+#include "server/response_store.h"
+
+#include "base/status.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Kept as text: its size is what it costs, and no reader shares memory with another. */
+struct entry {
+    struct entry *older, *newer;
+    char *text; /* {"response": ..., "items": ...} */
+    size_t size;
+    size_t key;
+    char id[48];
+};
+
+struct gs_response_store {
+    pthread_mutex_t mutex;
+    struct entry *oldest, *newest;
+    size_t bytes, max_bytes;
+};
+
+gs_status gs_response_store_open(size_t max_bytes, struct gs_response_store **out, struct gs_error *error)
+{
+    struct gs_response_store *store = calloc(1, sizeof *store);
+    *out = store;
+    if (!store)
+        return gs_fail_memory(error, sizeof *store);
+    pthread_mutex_init(&store->mutex, NULL);
+    store->max_bytes = max_bytes;
+    return GS_OK;
+}
+
+static size_t cost(const struct entry *entry)
+{
+    return sizeof *entry + entry->size;
+}
+
+static void unlink_entry(struct gs_response_store *store, struct entry *entry)
+{
+    *(entry->older ? &entry->older->newer : &store->oldest) = entry->newer;
+    *(entry->newer ? &entry->newer->older : &store->newest) = entry->older;
+    store->bytes -= cost(entry);
+}
+
+static void link_newest(struct gs_response_store *store, struct entry *entry)
+{
+    entry->older = store->newest;
+    entry->newer = NULL;
+    *(store->newest ? &store->newest->newer : &store->oldest) = entry;
+    store->newest = entry;
+    store->bytes += cost(entry);
+}
+
+static void free_entry(struct entry *entry)
+{
+    free(entry->text);
+    free(entry);
+}
+
+void gs_response_store_close(struct gs_response_store *store)
+{
+    if (!store)
+        return;
+    for (struct entry *entry = store->oldest, *next; entry; entry = next) {
+        next = entry->newer;
+        free_entry(entry);
+    }
+    pthread_mutex_destroy(&store->mutex);
+    free(store);
+}
+
+static struct entry *find(struct gs_response_store *store, const char *id, size_t key)
+{
+    for (struct entry *entry = store->newest; entry; entry = entry->older)
+        if (entry->key == key && strcmp(entry->id, id) == 0)
+            return entry;
+    return NULL;
+}
+
+void gs_response_store_put(struct gs_response_store *store, const char *id, size_t key,
+                           const json_t *response, const json_t *items)
+{
+    struct entry *entry = calloc(1, sizeof *entry);
+    json_t *both = json_pack("{s:O, s:O}", "response", response, "items", items);
+    if (entry && both && strlen(id) < sizeof entry->id)
+        entry->text = json_dumps(both, JSON_COMPACT);
+    json_decref(both);
+    if (!entry || !entry->text) {
+        free(entry);
+        return;
+    }
+    gs_format(entry->id, sizeof entry->id, "%s", id);
+    entry->key = key;
+    entry->size = strlen(entry->text);
+    pthread_mutex_lock(&store->mutex);
+    if (cost(entry) > store->max_bytes) {
+        pthread_mutex_unlock(&store->mutex);
+        free_entry(entry);
+        return;
+    }
+    while (store->oldest && store->bytes + cost(entry) > store->max_bytes) {
+        struct entry *oldest = store->oldest;
+        unlink_entry(store, oldest);
+        free_entry(oldest);
+    }
+    link_newest(store, entry);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+bool gs_response_store_get(struct gs_response_store *store, const char *id, size_t key, json_t **response,
+                           json_t **items)
+{
+    pthread_mutex_lock(&store->mutex);
+    struct entry *entry = find(store, id, key);
+    char *text = entry ? malloc(entry->size) : NULL;
+    size_t size = entry ? entry->size : 0;
+    if (text) {
+        memcpy(text, entry->text, size);
+        unlink_entry(store, entry);
+        link_newest(store, entry);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    json_t *both = text ? json_loadb(text, size, JSON_ALLOW_NUL, NULL) : NULL;
+    free(text);
+    if (response)
+        *response = json_incref(json_object_get(both, "response"));
+    if (items)
+        *items = json_incref(json_object_get(both, "items"));
+    bool found = both != NULL;
+    json_decref(both);
+    return found;
+}
+
+bool gs_response_store_remove(struct gs_response_store *store, const char *id, size_t key)
+{
+    pthread_mutex_lock(&store->mutex);
+    struct entry *entry = find(store, id, key);
+    if (entry)
+        unlink_entry(store, entry);
+    pthread_mutex_unlock(&store->mutex);
+    if (entry)
+        free_entry(entry);
+    return entry != NULL;
+}

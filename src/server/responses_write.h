@@ -1,0 +1,29 @@
+/*
+ * A response as it grows: objects of /v1/responses, and its events. One generation's events go in through
+ * gs_response_event, JSON comes out through the exchange.
+ */
+#ifndef GS_SERVER_RESPONSES_WRITE_H
+#define GS_SERVER_RESPONSES_WRITE_H
+
+#include "server/responses_read.h"
+#include "server/server.h"
+
+struct gs_response;
+
+/*
+ * What stays the same in every object of this response is taken from the request's body. Two references are
+ * held at first: the handler's and the sink's. NULL if memory is out.
+ */
+struct gs_response *gs_response_make(struct gs_server *server, struct gs_exchange *exchange,
+                                     const json_t *body, const struct gs_responses_request *request,
+                                     bool stream);
+
+/* The request has been handed over: the stream's first events, unless it has failed or begun meanwhile. */
+void gs_response_begin(struct gs_response *response);
+
+void gs_response_release(struct gs_response *response);
+
+/* The three of a gs_sink. */
+struct gs_sink gs_response_sink(struct gs_response *response);
+
+#endif

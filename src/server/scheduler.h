@@ -1,0 +1,64 @@
+/*
+ * Who is computed when. One thread owns the engine: each of its steps runs the next token of every request
+ * that is decoding and a bounded piece of prompts. Prefixes are kept (prefix_cache.h), requests beyond those
+ * that run wait in a bounded queue, fair between clients.
+ */
+#ifndef GS_SERVER_SCHEDULER_H
+#define GS_SERVER_SCHEDULER_H
+
+#include "chat/replay.h"
+#include "server/events.h"
+#include "server/metrics.h"
+#include "server/request.h"
+
+struct gs_scheduler;
+
+struct gs_scheduler_options {
+    const struct gs_vocab *vocab;
+    struct gs_engine *engine; /* NULL: a script stands in */
+    const char *script;
+    size_t script_step; /* tokens that a step of it delivers */
+    size_t n_vocab;     /* of the logits */
+    int64_t n_ctx;      /* of a sequence */
+    size_t n_parallel;  /* sequences at once */
+    size_t max_queue;   /* requests that wait */
+    uint64_t cache_bytes;
+    struct gs_metrics *metrics;
+    /* Locked around every use; may be NULL. */
+    struct gs_replay *replay;
+    pthread_mutex_t *replay_mutex;
+};
+
+gs_status gs_scheduler_open(const struct gs_scheduler_options *options, struct gs_scheduler **out,
+                            struct gs_error *error);
+
+/*
+ * Nothing new from now on. What waits is refused, what runs has `seconds` to end and is then cut by an
+ * ERROR event. Returns when all is released.
+ */
+void gs_scheduler_stop(struct gs_scheduler *scheduler, double seconds);
+void gs_scheduler_close(struct gs_scheduler *scheduler); /* stops at once */
+
+/*
+ * Takes the request and the sink (also on failure: then the request is freed and the sink released without an
+ * event) and returns 0, or the status of HTTP with `error` filled: 429 for a full queue, 503 while the server
+ * stops. `exchange` is whose leaving ends the request; NULL: nobody's. `client` is what fairness is between.
+ */
+int gs_scheduler_submit(struct gs_scheduler *scheduler, struct gs_request *request, struct gs_sink sink,
+                        struct gs_exchange *exchange, size_t client, struct gs_api_error *error);
+
+/* What the sequences under way are at, in numbers alone. */
+struct gs_slot {
+    size_t request; /* its number */
+    size_t choice;
+    size_t n_prompt, n_prompt_done, n_cached, n_generated;
+    int64_t n_ctx;
+    bool decodes;
+    double seconds; /* since it was asked for */
+};
+
+/* The first `most` of them; returns how many. */
+size_t gs_scheduler_slots(struct gs_scheduler *scheduler, struct gs_slot *slots, size_t most);
+void gs_scheduler_cache_figures(struct gs_scheduler *scheduler, size_t *n_entry, uint64_t *bytes);
+
+#endif

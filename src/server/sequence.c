@@ -1,0 +1,414 @@
+/* What runs: sequences, and the steps of the model that they share. */
+#include "server/scheduler_state.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/exchange.h"
+#include "text/tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_PIECE    4   /* before costs are known */
+#define DECODE_SHARE   1.6 /* prompts may take so many times what decoding takes */
+#define FRESH_STEPS    32  /* steps after which the cost of decoding is measured anew */
+#define SOON_STEPS     4   /* the same, where another number of sequences decodes */
+#define SMOOTH         0.2 /* of a new measurement in a running mean */
+#define LOGPROB_PIECE  16  /* tokens of a step whose every row of logits is wanted */
+#define LEAST_BOUNDARY 16  /* tokens of instructions that are worth keeping */
+
+/* ---------------------------------------------------------------- starting */
+
+void gs_sequence_free(struct gs_sequence *sequence)
+{
+    if (!sequence)
+        return;
+    gs_choice_close(sequence->choice);
+    gs_session_close(sequence->timeline.session);
+    gs_tokens_free(&sequence->prompt);
+    free(sequence);
+}
+
+static void emit_of_choice(void *user, const struct gs_event *event)
+{
+    struct gs_sequence *sequence = user;
+    gs_task_emit(sequence->task, event);
+}
+
+static gs_status open_choice(struct gs_scheduler *s, struct gs_sequence *sequence, struct gs_error *error)
+{
+    struct gs_task *task = sequence->task;
+    struct gs_request *request = task->request;
+    const struct gs_choice_options options = {
+        .request = request,
+        .prompt = &request->prompts[sequence->prompt_index],
+        .index = sequence->index,
+        .vocab = s->options.vocab,
+        .n_vocab = s->options.n_vocab,
+        .markers = &s->markers,
+        .stop_ids = s->stop_ids,
+        .n_stop_id = s->n_stop_id,
+        .seed = task->seed + sequence->index,
+        .script = s->options.script,
+        .generation = s->n_line > 0 ? (task->first_generation + sequence->index) % s->n_line : 0,
+        .limit = request->max_tokens,
+        .emit = emit_of_choice,
+        .user = sequence,
+    };
+    return gs_choice_open(&options, &sequence->choice, error);
+}
+
+/* Where the instructions end: the first <|start|> after which another conversation may go on otherwise. */
+static size_t find_boundary(const struct gs_scheduler *s, const struct gs_sequence *sequence)
+{
+    const struct gs_conversation *conversation = &sequence->task->request->conversation;
+    size_t n_message = 0, at = 0;
+    if (!sequence->task->request->chat)
+        return 0;
+    while (n_message < conversation->count && (conversation->messages[n_message].role == GS_ROLE_SYSTEM ||
+                                               conversation->messages[n_message].role == GS_ROLE_DEVELOPER))
+        n_message++;
+    for (size_t seen = 0; at < sequence->prompt.count; at++)
+        if (sequence->prompt.ids[at] == s->markers.start && seen++ == n_message)
+            break;
+    return at >= LEAST_BOUNDARY && at < sequence->prompt.count ? at : 0;
+}
+
+static gs_status copy_prompt(struct gs_sequence *sequence, const struct gs_tokens *prompt,
+                             struct gs_error *error)
+{
+    const struct gs_tokens *forced = gs_choice_forced(sequence->choice);
+    gs_status status = GS_OK;
+    for (size_t i = 0; i < prompt->count && status == GS_OK; i++)
+        status = gs_tokens_append(&sequence->prompt, prompt->ids[i], error);
+    for (size_t i = 0; i < forced->count && status == GS_OK; i++)
+        status = gs_tokens_append(&sequence->prompt, forced->ids[i], error);
+    return status;
+}
+
+static bool wants_all_rows(const struct gs_sequence *sequence)
+{
+    return sequence->task->request->echo && sequence->task->request->logprobs;
+}
+
+/* A session as large as this sequence can need, with what the cache has of its prompt. */
+static gs_status open_session(struct gs_scheduler *s, struct gs_sequence *sequence, struct gs_error *error)
+{
+    const struct gs_request *request = sequence->task->request;
+    int64_t need = s->options.n_ctx, prompt = (int64_t)sequence->prompt.count;
+    if (request->max_tokens >= 0 && prompt + request->max_tokens < need)
+        need = prompt + request->max_tokens;
+    sequence->n_ctx = need > prompt ? need : prompt;
+    gs_status status =
+        gs_session_open(s->options.engine, sequence->n_ctx, &sequence->timeline.session, error);
+    if (status == GS_OUT_OF_MEMORY) {
+        gs_prefix_cache_clear(s->cache);
+        status = gs_session_open(s->options.engine, sequence->n_ctx, &sequence->timeline.session, error);
+    }
+    if (status == GS_OK && !wants_all_rows(sequence))
+        gs_prefix_cache_use(s->cache, request->scope, sequence->prompt.ids, sequence->prompt.count,
+                            &sequence->timeline, &sequence->n_done);
+    sequence->n_cached = sequence->n_done;
+    sequence->boundary = find_boundary(s, sequence);
+    return status;
+}
+
+gs_status gs_sequence_start(struct gs_scheduler *s, struct gs_task *task, bool *started,
+                            struct gs_error *error)
+{
+    size_t prompt_index = task->n_started / task->request->n_choice;
+    bool further = task->n_started % task->request->n_choice > 0;
+    *started = false;
+    if (further && s->options.engine && !task->prefilled[prompt_index])
+        return GS_OK; /* it will find the prefix then */
+    struct gs_sequence *sequence = calloc(1, sizeof *sequence);
+    if (!sequence)
+        return gs_fail_memory(error, sizeof *sequence);
+    sequence->task = task;
+    sequence->index = task->n_started;
+    sequence->prompt_index = prompt_index;
+    sequence->pending = -1;
+    gs_status status = open_choice(s, sequence, error);
+    if (status == GS_OK)
+        status = copy_prompt(sequence, &task->request->prompts[prompt_index], error);
+    if (status == GS_OK && s->options.engine)
+        status = open_session(s, sequence, error);
+    if (status != GS_OK) {
+        bool wait = status == GS_OUT_OF_MEMORY && s->n_sequence > 0;
+        gs_sequence_free(sequence);
+        return wait ? GS_OK : status;
+    }
+    if (!further && !s->options.engine)
+        sequence->n_done = sequence->prompt.count;
+    if (!further) {
+        task->usage.prompt += task->request->prompts[prompt_index].count;
+        task->usage.cached += sequence->n_cached;
+    }
+    sequence->after = s->sequences;
+    s->sequences = sequence;
+    s->n_sequence++;
+    task->n_started++;
+    *started = true;
+    return GS_OK;
+}
+
+/* ---------------------------------------------------------------- tokens */
+
+static void fail_sequence(struct gs_sequence *sequence, gs_status status, const struct gs_error *cause)
+{
+    struct gs_api_error error;
+    gs_api_error_from(&error, status, cause);
+    if (error.status == 400 && status != GS_CONTEXT_FULL) /* no fault of the request's */
+        error.status = 500;
+    gs_task_fail(sequence->task, &error);
+    sequence->ended = true;
+}
+
+static void note_token(struct gs_scheduler *s, struct gs_sequence *sequence)
+{
+    double now = gs_clock_seconds();
+    struct gs_task *task = sequence->task;
+    if (task->usage.first_seconds == 0.0) {
+        task->usage.first_seconds = now - task->submitted;
+        gs_histogram_add(&s->options.metrics->first_token, task->usage.first_seconds);
+    }
+    if (sequence->last_token > 0.0)
+        gs_histogram_add(&s->options.metrics->between_tokens, now - sequence->last_token);
+    sequence->last_token = now;
+}
+
+/* Draws for a sequence whose logits are there. */
+static void draw(struct gs_scheduler *s, struct gs_sequence *sequence)
+{
+    struct gs_error error;
+    const float *logits = sequence->timeline.session ? gs_session_logits(sequence->timeline.session) : NULL;
+    gs_status status = gs_choice_step(sequence->choice, logits, &sequence->pending, &error);
+    note_token(s, sequence);
+    if (status != GS_OK)
+        fail_sequence(sequence, status, &error);
+    else if (gs_choice_ended(sequence->choice))
+        sequence->ended = true;
+}
+
+/* The prompt is through: what comes before the first token. */
+static void begin_decoding(struct gs_scheduler *s, struct gs_sequence *sequence)
+{
+    struct gs_task *task = sequence->task;
+    struct gs_error error;
+    sequence->decodes = true;
+    if (s->cache)
+        gs_prefix_cache_keep(s->cache, task->request->scope, &sequence->timeline);
+    task->prefilled[sequence->prompt_index] = true;
+    if (task->usage.prefill_seconds == 0.0)
+        task->usage.prefill_seconds = gs_clock_seconds() - task->started;
+    if (!task->request->echo)
+        return;
+    gs_status status = gs_choice_echo(sequence->choice, &error);
+    if (status != GS_OK)
+        fail_sequence(sequence, status, &error);
+}
+
+static void step_scripts(struct gs_scheduler *s)
+{
+    for (struct gs_sequence *sequence = s->sequences; sequence; sequence = sequence->after) {
+        if (sequence->ended)
+            continue;
+        if (!sequence->decodes)
+            begin_decoding(s, sequence);
+        for (size_t i = 0; i < s->options.script_step && !sequence->ended; i++)
+            draw(s, sequence);
+    }
+}
+
+/* ---------------------------------------------------------------- a step of the model */
+
+struct step {
+    size_t n_item;
+    size_t n_decode, n_prompt; /* tokens */
+};
+
+static void add_item(struct gs_scheduler *s, struct step *step, struct gs_sequence *sequence,
+                     const int32_t *tokens, size_t count, enum gs_want want)
+{
+    s->items[step->n_item] = (struct gs_batch_item){sequence->timeline.session, tokens, count, want};
+    s->stepping[step->n_item++] = sequence;
+    sequence->n_step = count;
+}
+
+static void add_decoding(struct gs_scheduler *s, struct step *step)
+{
+    for (struct gs_sequence *q = s->sequences; q; q = q->after) {
+        if (q->ended || !q->decodes || step->n_decode == s->max_tokens)
+            continue;
+        add_item(s, step, q, &q->pending, 1, GS_WANT_LAST);
+        step->n_decode++;
+    }
+}
+
+/*
+ * Tokens of prompts that fit in this step without making those that decode wait: each step earns a share of
+ * its own cost, and a token of a prompt is run when it has been earned.
+ */
+static size_t prompt_budget(struct gs_scheduler *s, const struct step *step)
+{
+    size_t room = s->max_tokens - step->n_decode;
+    if (step->n_decode == 0) {
+        s->earned = 0.0;
+        return room;
+    }
+    if (s->decode_seconds == 0.0 || s->prompt_token_seconds == 0.0)
+        return FIRST_PIECE < room ? FIRST_PIECE : room;
+    s->earned += DECODE_SHARE * s->decode_seconds / s->prompt_token_seconds;
+    if (s->earned > (double)room)
+        s->earned = (double)room;
+    return (size_t)s->earned;
+}
+
+static void add_prompt(struct gs_scheduler *s, struct step *step, struct gs_sequence *q, size_t most)
+{
+    size_t left = q->prompt.count - q->n_done;
+    size_t count = left < most ? left : most;
+    bool all_rows = wants_all_rows(q);
+    if (all_rows && count > LOGPROB_PIECE)
+        count = LOGPROB_PIECE;
+    if (q->boundary > q->n_done && q->boundary < q->n_done + count)
+        count = q->boundary - q->n_done;
+    if (count == 0)
+        return;
+    add_item(s, step, q, q->prompt.ids + q->n_done, count,
+             all_rows        ? GS_WANT_ALL
+             : count == left ? GS_WANT_LAST
+                             : GS_WANT_NONE);
+    step->n_prompt += count;
+}
+
+/* Prompts share the budget, short ones whole; who is first goes around. */
+static void add_prompts(struct gs_scheduler *s, struct step *step)
+{
+    size_t n = 0, at = 0;
+    for (const struct gs_sequence *q = s->sequences; q; q = q->after)
+        n += !q->ended && !q->decodes;
+    s->n_mixed++;
+    if (n == 0) {
+        s->earned = 0.0;
+        return;
+    }
+    if (step->n_decode > 0 && s->n_mixed > (step->n_decode == s->n_measured ? FRESH_STEPS : SOON_STEPS))
+        return; /* what decoding alone costs must be known */
+    size_t budget = prompt_budget(s, step);
+    size_t first = s->turn++ % n;
+    for (size_t pass = 0; pass < 2; pass++) {
+        at = 0;
+        for (struct gs_sequence *q = s->sequences; q; q = q->after) {
+            if (q->ended || q->decodes)
+                continue;
+            bool mine = (at++ >= first) == (pass == 0);
+            if (!mine || step->n_prompt >= budget)
+                continue;
+            size_t left = budget - step->n_prompt, share = budget / n > 0 ? budget / n : 1;
+            add_prompt(s, step, q, share < left ? share : left);
+        }
+    }
+}
+
+static gs_status take_row(void *user, size_t item, size_t row, const float *logits, struct gs_error *error)
+{
+    struct gs_scheduler *s = user;
+    struct gs_sequence *q = s->stepping[item];
+    return q->decodes ? GS_OK : gs_choice_prompt_row(q->choice, q->n_done + row, logits, error);
+}
+
+static double smoothed(double mean, double value)
+{
+    return mean > 0.0 ? mean + SMOOTH * (value - mean) : value;
+}
+
+/* What steps cost, so that the next one can be measured out. */
+static void learn(struct gs_scheduler *s, const struct step *step, double seconds)
+{
+    if (step->n_prompt == 0) {
+        s->decode_seconds = step->n_decode == s->n_measured ? smoothed(s->decode_seconds, seconds) : seconds;
+        s->n_measured = step->n_decode;
+        s->n_mixed = 0;
+    } else {
+        double decode = step->n_decode > 0 ? s->decode_seconds : 0.0;
+        if (seconds > decode)
+            s->prompt_token_seconds =
+                smoothed(s->prompt_token_seconds, (seconds - decode) / (double)step->n_prompt);
+    }
+    struct gs_metrics *m = s->options.metrics;
+    atomic_fetch_add(&m->steps, 1);
+    atomic_fetch_add(&m->step_tokens, step->n_decode + step->n_prompt);
+    atomic_fetch_add(&m->engine_nanoseconds, (uint64_t)(seconds * 1e9));
+}
+
+/* A sequence that has been run by n_step tokens. */
+static void advance(struct gs_scheduler *s, struct gs_sequence *q)
+{
+    size_t count;
+    gs_session_tokens(q->timeline.session, &count);
+    size_t least = gs_timeline_least(s->options.engine, count);
+    if (least > q->timeline.least)
+        q->timeline.least = least;
+    if (!q->decodes) {
+        q->n_done += q->n_step;
+        if (q->n_done == q->boundary)
+            gs_prefix_cache_keep(s->cache, q->task->request->scope, &q->timeline);
+        if (q->n_done < q->prompt.count)
+            return;
+        begin_decoding(s, q);
+        if (q->ended)
+            return;
+    }
+    draw(s, q);
+    if (!q->ended && (int64_t)count >= q->n_ctx && (int64_t)count >= s->options.n_ctx) {
+        struct gs_error error;
+        gs_status status = gs_choice_end(q->choice, &error);
+        q->ended = true;
+        if (status != GS_OK)
+            fail_sequence(q, status, &error);
+    }
+}
+
+/* If all of the step is one task's, its leaving need not wait for the step's end. */
+static void note_alone(struct gs_scheduler *s, const struct step *step)
+{
+    struct gs_task *task = s->stepping[0]->task;
+    for (size_t i = 1; i < step->n_item; i++)
+        if (s->stepping[i]->task != task)
+            task = NULL;
+    atomic_store(&s->cancelled, false);
+    atomic_store(&s->alone, task);
+    if (task && atomic_load(&task->gone))
+        atomic_store(&s->cancelled, true);
+}
+
+void gs_scheduler_step(struct gs_scheduler *s)
+{
+    struct step step = {0};
+    struct gs_error error;
+    if (!s->options.engine) {
+        step_scripts(s);
+        return;
+    }
+    add_decoding(s, &step);
+    add_prompts(s, &step);
+    if (step.n_item == 0)
+        return;
+    if (step.n_decode > 0 && s->earned >= (double)step.n_prompt)
+        s->earned -= (double)step.n_prompt;
+    note_alone(s, &step);
+    double began = gs_clock_seconds();
+    gs_status status =
+        gs_batch_run(s->options.engine, s->items, step.n_item, &s->cancelled, take_row, s, &error);
+    atomic_store(&s->alone, NULL);
+    if (status == GS_CANCELLED)
+        return;
+    learn(s, &step, gs_clock_seconds() - began);
+    for (size_t i = 0; i < step.n_item; i++) {
+        if (status != GS_OK)
+            fail_sequence(s->stepping[i], status, &error);
+        else
+            advance(s, s->stepping[i]);
+    }
+}

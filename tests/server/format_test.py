@@ -1,0 +1,137 @@
+"""Structured output through the API: formats, strict tools, tool choices.
+
+    GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/format_test.py
+"""
+import json
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving import Server, joined, line, tokens  # noqa: E402
+
+CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20},
+                                         "population": {"type": "integer", "minimum": 0, "maximum": 99999999},
+                                         "kind": {"enum": ["town", "city"]}},
+        "required": ["city", "population", "kind"], "additionalProperties": False}
+
+
+def tool(name, parameters=None, strict=None):
+    function = {"name": name, "description": "Gets the weather", "parameters": parameters or {"type": "object", "properties": {"location": {"type": "string", "maxLength": 30}},
+                                                           "required": ["location"], "additionalProperties": False}}
+    if strict is not None:
+        function["strict"] = strict
+    return {"type": "function", "function": function}
+
+
+def schema_format(schema, strict=True):
+    return {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema, "strict": strict}}
+
+
+@pytest.fixture(scope="module")
+def demo():
+    with Server("--ctx", "4096", "--quiet") as server:
+        yield server
+
+
+def test_a_schema_beside_reasoning(demo):
+    for temperature, seed in ((0, 0), (1.5, 1), (2, 2), (2, 3)):
+        choice = demo.chat("Tell me about Tokyo", response_format=schema_format(CITY), temperature=temperature, seed=seed,
+                           max_tokens=600).json()["choices"][0]
+        assert choice["finish_reason"] == "stop", choice
+        jsonschema.validate(json.loads(choice["message"]["content"]), CITY)
+    assert demo.chat("What is the capital of Japan?", response_format=schema_format(CITY), max_tokens=400).json()["choices"][0]["message"]["reasoning"]
+
+
+def test_a_stream_with_a_schema(demo):
+    parts = joined(demo.stream_chat("Tell me about Tokyo", response_format=schema_format(CITY), max_tokens=600))
+    jsonschema.validate(json.loads(parts["content"]), CITY)
+    assert "<|" not in parts["content"] + parts["reasoning"]
+
+
+def test_any_object(demo):
+    choice = demo.chat("Tell me about Tokyo", response_format={"type": "json_object"}, max_tokens=1500).json()["choices"][0]
+    if choice["finish_reason"] == "stop":
+        assert isinstance(json.loads(choice["message"]["content"]), dict)
+    assert choice["message"]["content"].lstrip().startswith("{")
+
+
+def test_a_named_function_is_called(demo):
+    reply = demo.chat("Hello", tools=[tool("get_weather"), tool("other")],
+                      tool_choice={"type": "function", "function": {"name": "other"}}, max_tokens=200).json()
+    call = reply["choices"][0]["message"]["tool_calls"]
+    assert [c["function"]["name"] for c in call] == ["other"]
+    assert set(json.loads(call[0]["function"]["arguments"])) == {"location"}
+
+
+@pytest.mark.parametrize("names", [["get_weather"], ["get_weather", "get_weather_report", "play"]])
+def test_some_function_is_called(demo, names):
+    for stream in (False, True):
+        body = {"tools": [tool(n) for n in names], "tool_choice": "required", "max_tokens": 300}
+        if stream:
+            parts = joined(demo.stream_chat("Hello", **body))
+            calls, finish = [(c["name"], c["arguments"]) for c in parts["tool_calls"]], parts["finish_reason"]
+        else:
+            choice = demo.chat("Hello", **body).json()["choices"][0]
+            calls = [(c["function"]["name"], c["function"]["arguments"]) for c in choice["message"]["tool_calls"]]
+            finish = choice["finish_reason"]
+        assert len(calls) == 1 and calls[0][0] in names and finish == "tool_calls"
+        assert set(json.loads(calls[0][1])) == {"location"}
+
+
+def test_strict_tools_hold_to_their_schema(demo):
+    short = {"type": "object", "properties": {"location": {"type": "string", "maxLength": 3}}, "required": ["location"],
+             "additionalProperties": False}
+    call = demo.chat("What is the weather in Tokyo?", tools=[tool("get_weather", short, strict=True)]).json()
+    arguments = call["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    jsonschema.validate(json.loads(arguments), short)
+
+
+def test_what_cannot_be_honoured(demo):
+    odd = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}, "required": ["a"], "additionalProperties": False}
+    reply = demo.chat(response_format=schema_format(odd))
+    if reply.status_code == 400:
+        assert reply.json()["error"]["param"] == "response_format.json_schema.schema" and "not" in reply.json()["error"]["message"]
+    broken = schema_format({"type": "object", "properties": {"a": {"type": "strong"}}})
+    reply = demo.chat(response_format=broken)
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "response_format.json_schema.schema"
+    reply = demo.chat(tools=[tool("f", {"type": "object", "properties": {"a": {"type": "strong"}}}, strict=True)])
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "tools[0].function.parameters"
+    assert demo.chat(tools=[tool("f", {"type": "object", "properties": {"a": {"type": "strong"}}})]).status_code == 200
+
+
+# ---------------------------------------------------------------- a source that wants junk
+
+
+def row(*wanted):
+    return " ".join(f"{i}={9 - n}" for n, i in enumerate(wanted))
+
+
+def test_a_script_that_wants_junk_gives_json():
+    """Each row prefers what would break the format; the analysis is as the script has it."""
+    analysis = tokens("analysis<|message|>Let me think<|end|>")
+    rows = [row(i) for i in tokens("<|channel|>") + analysis]
+    rows += [row(*tokens("final")), row(*tokens("final"))] + [row(*tokens("Sure! <|return|><|end|>"))] * 400
+    script = "logits: " + "; ".join(rows)
+    with Server("--quiet", "--ctx", "4096", script=[script] * 4) as server:
+        choice = server.chat("x", response_format=schema_format(CITY), temperature=0, max_tokens=390).json()["choices"][0]
+        assert choice["message"]["reasoning"] == "Let me think"
+        jsonschema.validate(json.loads(choice["message"]["content"]), CITY)
+        assert choice["finish_reason"] == "stop"
+        named = server.chat("x", tools=[tool("f", CITY)], tool_choice={"type": "function", "function": {"name": "f"}},
+                            max_tokens=390).json()["choices"][0]
+        jsonschema.validate(json.loads(named["message"]["tool_calls"][0]["function"]["arguments"]), CITY)
+
+
+def test_a_script_of_ids_behind_a_forced_header():
+    texts = ['{"location": "Tokyo"}<|call|>',
+             '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"location": "Tokyo"}<|call|>']
+    with Server("--quiet", script=[line(t) for t in texts]) as server:
+        for _ in texts:
+            choice = server.chat("x", tools=[tool("get_weather")],
+                                 tool_choice={"type": "function", "function": {"name": "get_weather"}}).json()["choices"][0]
+            calls = choice["message"]["tool_calls"]
+            assert [(c["function"]["name"], c["function"]["arguments"]) for c in calls] == [("get_weather", '{"location": "Tokyo"}')]
+            assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None

@@ -1,0 +1,588 @@
+"""The page in Debian's Chromium, against a stand-in for the server (standin.py) that says what each test wants, and
+against the real one with the demo model.
+
+    build/venv/bin/python -m pytest -q tests/server/page_test.py
+"""
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving import Server  # noqa: E402
+from standin import PAGE, TYPES, Answer, StandIn, policy  # noqa: E402
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+HOSTILE = [
+    '<script>window.pwned = 1</script>',
+    '<img src=x onerror="window.pwned = 1">',
+    '<svg onload="window.pwned = 1"><style>*{display:none}</style>',
+    '[a](javascript:window.pwned=1) [b](JaVaScRiPt:window.pwned=1) [c](data:text/html,<script>1</script>)',
+    '[d](java\tscript:window.pwned=1) [e](&#106;avascript:window.pwned=1) [f]( javascript:window.pwned=1)',
+    '![i](https://evil.example/x.png) ![j](javascript:window.pwned=1) <https://evil.example"onclick="1>',
+    '`<script>window.pwned = 1</script>` **<b onmouseover=window.pwned=1>x</b>**',
+    '| <script>window.pwned=1</script> | b |\n|--|--|\n| <img src=x onerror=window.pwned=1> | </td></table><script>1</script> |',
+    '```html"><script>window.pwned=1</script>\n</code></pre><script>window.pwned = 1</script>\n```',
+    '# <iframe srcdoc="<script>parent.pwned=1</script>">\n> <object data=javascript:1>\n- <form action=javascript:1><button>x',
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+class Site:
+    """A page, its stand-in, and all that the page asked for or complained about."""
+
+    def __init__(self, browser, options, **standin):
+        self.standin = StandIn(**standin)
+        self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 860}} | options))
+        self.asked, self.complaints = [], []
+        self.open()
+
+    def open(self):
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(8000)
+        self.page.set_default_navigation_timeout(30000)
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.complaints.append(message.text)
+                     if "Content Security Policy" in message.text else None)
+        self.page.goto(self.standin.url)
+
+    def send(self, text, *answers, wait=True):
+        self.standin.answers += answers
+        self.page.fill("#message", text)
+        self.page.keyboard.press("Enter")
+        if wait:
+            expect(self.page.locator("#stop")).to_be_hidden()
+            expect(self.page.locator(".message.assistant .foot").last).to_be_visible()
+
+    def answer(self):
+        return self.page.locator(".message.assistant").last
+
+    def settings(self, **fields):
+        self.page.click("#settings")
+        for name, value in fields.items():
+            self.page.fill(f"#{name}", value)
+        self.page.click("#save-settings")
+
+    def close(self):
+        outside = [url for url in self.asked if not url.startswith((self.standin.url, "blob:" + self.standin.url))]
+        self.context.close()
+        self.standin.close()
+        assert outside == []
+        assert self.complaints == []
+
+
+@pytest.fixture
+def make(browser):
+    sites = []
+
+    def build(options=None, **standin):
+        sites.append(Site(browser, options or {}, **standin))
+        return sites[-1]
+
+    yield build
+    for site in sites:
+        site.close()
+
+
+@pytest.fixture
+def site(make):
+    return make()
+
+
+# ---------------------------------------------------------------- chatting
+
+
+def test_an_answer_streams_with_reasoning_folded(site):
+    page = site.page
+    expect(page.locator("#empty-model")).to_have_text("gpt-oss-20b · context of 2,048 tokens")
+    page.check("input[value=high]", force=True)
+    site.send("What is 2 + 2?", Answer("I add the numbers.", "2 + 2 = **4**.\n\n```c\nint x = 4;\n```"))
+    expect(site.answer().locator(".answer strong")).to_have_text("4")
+    expect(site.answer().locator("figcaption span")).to_have_text("c")
+    expect(site.answer().locator(".tok-word")).to_have_text("int")
+    expect(site.answer().locator(".reasoning .text")).to_be_hidden()
+    site.answer().locator("summary").click()
+    expect(site.answer().locator(".reasoning .text")).to_have_text("I add the numbers.")
+    assert "reused" in site.answer().locator(".stats").inner_text()
+    assert "tok/s" in site.answer().locator(".stats").inner_text()
+    expect(page.locator("#context")).to_have_attribute("aria-valuemax", "2048")
+    body = site.standin.requests[0]
+    assert body["reasoning_effort"] == "high" and body["stream"] and body["messages"] == [
+        {"role": "user", "content": "What is 2 + 2?"}]
+
+
+def test_the_next_turn_sends_what_was_said(site):
+    site.settings(system="Be brief.")
+    site.send("one", Answer("r1", "a1"))
+    site.send("two", Answer("", "a2"))
+    assert site.standin.requests[1]["messages"] == [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "a1", "reasoning_content": "r1"}, {"role": "user", "content": "two"}]
+
+
+def test_sampling_settings_are_sent_and_checked(site):
+    page = site.page
+    page.click("#settings")
+    page.click("#sampling summary")
+    page.fill("#temperature", "7")
+    page.click("#save-settings")
+    expect(page.locator("#settings-error")).to_be_visible()
+    page.fill("#temperature", "0.5")
+    page.fill("#seed", "7")
+    page.click("#save-settings")
+    site.send("x", Answer("", "y"))
+    assert site.standin.requests[0]["temperature"] == 0.5 and site.standin.requests[0]["seed"] == 7
+
+
+def test_markdown(site):
+    text = ("# Title\n\nA *b* __c__ ~~d~~ `e*f*` snake_case_name 2 * 3 * 4 \\*g\\* [h](https://example.org/?a=1) "
+            "https://example.org/i.\n\n1. x\n2. y\n   - z\n\n3. w\n\n> q\n> r\n\n|a|b|\n|:-|-:|\n|1|2\\|3|\n\n- [x] t\n\n---\n\n"
+            "````md\n```\ninner\n```\n````\nafter")
+    site.send("x", Answer("", text, pieces=3))
+    answer = site.answer().locator(".answer")
+    expect(answer.locator(".level-1")).to_have_text("Title")
+    assert answer.locator("em").all_inner_texts() == ["b"]
+    assert answer.locator("strong").all_inner_texts() == ["c"]
+    assert answer.locator("del").all_inner_texts() == ["d"]
+    assert answer.locator("p > code").all_inner_texts() == ["e*f*"]
+    assert "snake_case_name 2 * 3 * 4 *g*" in answer.locator("p").first.inner_text()
+    assert [a.get_attribute("href") for a in answer.locator("a").all()] == ["https://example.org/?a=1", "https://example.org/i"]
+    assert answer.locator("ol").count() == 1 and answer.locator("ol > li").count() == 3
+    assert answer.locator("ol ul li").all_inner_texts() == ["z"]
+    assert answer.locator("td").all_inner_texts() == ["1", "2|3"]
+    assert answer.locator("blockquote").inner_text() == "q\nr"
+    assert answer.locator("li.task input").is_checked()
+    assert answer.locator("hr").count() == 1
+    assert answer.locator("pre").inner_text() == "```\ninner\n```"
+    assert answer.locator("> p").last.inner_text() == "after"
+
+
+def test_code_is_copied(site):
+    site.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    site.send("x", Answer("", "```sh\necho <b>\n\n  two\n```"))
+    site.page.click("figure button")
+    expect(site.page.locator("figure button")).to_have_attribute("aria-label", "Copied")
+    assert site.page.evaluate("navigator.clipboard.readText()") == "echo <b>\n\n  two"
+
+
+def test_stop_keeps_what_came_and_ends_the_request(site):
+    site.send("x", Answer("", "so far", hang=True), wait=False)
+    expect(site.answer().locator(".answer")).to_have_text("so far")
+    site.page.keyboard.press("Escape")
+    expect(site.answer().locator(".stats")).to_contain_text("stopped")
+    expect(site.page.locator("#send")).to_be_visible()
+    deadline = time.time() + 3
+    while "gone" not in site.standin.paths and time.time() < deadline:
+        time.sleep(0.05)
+    assert "gone" in site.standin.paths
+    site.send("y", Answer("", "z"))
+    assert site.standin.requests[1]["messages"][1] == {"role": "assistant", "content": "so far"}
+
+
+def test_errors_are_said_and_can_be_tried_again(site):
+    site.send("x", Answer(fail=(500, "the <b>model</b> broke")))
+    expect(site.answer().locator(".failure span")).to_have_text("the <b>model</b> broke")
+    site.standin.answers = [Answer("", "fine")]
+    site.answer().locator(".failure button").click()
+    expect(site.answer().locator(".answer")).to_have_text("fine")
+    assert len(site.standin.requests[1]["messages"]) == 1
+
+
+# ---------------------------------------------------------------- versions and conversations
+
+
+def test_regenerate_edit_and_versions(site):
+    page = site.page
+    site.send("q", Answer("", "first"))
+    site.standin.answers = [Answer("", "second")]
+    site.answer().get_by_label("Answer anew").click()
+    expect(site.answer().locator(".answer")).to_have_text("second")
+    expect(site.answer().locator(".branches")).to_contain_text("2/2")
+    site.answer().get_by_label("Previous version").click()
+    expect(site.answer().locator(".answer")).to_have_text("first")
+    page.locator(".message.user").hover()
+    site.standin.answers = [Answer("", "third")]
+    page.locator(".message.user").get_by_label("Edit", exact=True).click()
+    page.locator(".edit textarea").fill("q changed")
+    page.keyboard.press("Control+Enter")
+    expect(site.answer().locator(".answer")).to_have_text("third")
+    assert site.standin.requests[-1]["messages"] == [{"role": "user", "content": "q changed"}]
+    page.locator(".message.user").get_by_label("Previous version").click()
+    expect(page.locator(".message.user .text")).to_have_text("q")
+
+
+def test_conversations_are_kept_and_branch(site):
+    page = site.page
+    site.send("first question", Answer("r", "a"))
+    site.send("second question", Answer("", "b"))
+    page.locator(".message.assistant").first.hover()
+    page.locator(".message.assistant").first.get_by_label("Branch").click()
+    expect(page.locator(".message")).to_have_count(2)
+    expect(page.locator("#conversations button")).to_have_count(2)
+    page.close()
+    site.open()
+    page = site.page
+    expect(page.locator(".message")).to_have_count(2)
+    page.locator("#conversations button:not([aria-current])").click()
+    expect(page.locator(".message")).to_have_count(4)
+    page.click("#settings")
+    page.click("#delete")
+    page.click("#ask-ok")
+    expect(page.locator("#conversations button")).to_have_count(1)
+
+
+def test_export_and_import(site, tmp_path):
+    page = site.page
+    site.send("<b>question</b>", Answer("r", "answer"))
+    with page.expect_download() as download:
+        page.click("#export")
+    saved = json.loads(Path(download.value.path()).read_text())
+    assert saved["format"] == "gossamer-conversations" and len(saved["conversations"]) == 1
+    file = tmp_path / "saved.json"
+    file.write_text(json.dumps(saved))
+    page.set_input_files("#import-file", str(file))
+    expect(page.locator("#conversations button")).to_have_count(2)
+    expect(page.locator(".message.user .text")).to_have_text("<b>question</b>")
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps({"reasoning_effort": "low", "messages": [
+        {"role": "system", "content": "s"}, {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "", "reasoning": "t", "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "res"}, {"role": "assistant", "content": "end"}]}))
+    page.set_input_files("#import-file", str(chat))
+    expect(page.locator(".message")).to_have_count(3)
+    expect(page.locator(".call-result pre")).to_have_text("res")
+    site.send("more", Answer("", "ok"))
+    roles = [m["role"] for m in site.standin.requests[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+
+
+@pytest.mark.parametrize("content", [
+    "no json", "[]x", '{"a":1}', '{"messages":[{"role":"evil"}]}', '{"conversations":[{"nodes":null}]}',
+    '{"conversations":[{"nodes":{"root":{"children":["x"]},"x":{"role":"<b>"}}}]}',
+    '{"conversations":[{"nodes":{"root":{"children":["__proto__"]}}}]}'])
+def test_a_bad_file_is_refused(site, tmp_path, content):
+    file = tmp_path / "bad.json"
+    file.write_text(content)
+    site.page.set_input_files("#import-file", str(file))
+    expect(site.page.locator("#notice")).to_be_visible()
+    expect(site.page.locator("#conversations button")).to_have_count(0)
+
+
+# ---------------------------------------------------------------- tools
+
+TOOLS = json.dumps([{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}},
+                    {"type": "function", "name": "flat", "parameters": {"type": "object"}}])
+
+
+def test_results_are_typed(site):
+    page = site.page
+    site.settings(tools=TOOLS)
+    expect(page.locator("#tools-badge")).to_have_text("2 tools")
+    site.send("weather?", Answer("think", "", [("get_weather", '{"location":"Tokyo"}'), ("flat", "{}")], pieces=3))
+    expect(page.locator(".call-head code")).to_have_text(["get_weather", "flat"])
+    expect(page.locator(".call-form textarea").first).to_be_focused()
+    page.locator(".call-form textarea").first.fill("21 degrees")
+    page.locator(".call-form").first.get_by_text("Use result").click()
+    expect(page.locator(".call-form")).to_have_count(1)
+    site.standin.answers = [Answer("", "It is 21.")]
+    page.fill(".call-form textarea", "{}")
+    page.keyboard.press("Control+Enter")
+    expect(site.answer().locator(".answer")).to_have_text("It is 21.")
+    messages = site.standin.requests[1]["messages"]
+    assert [m["role"] for m in messages] == ["user", "assistant", "tool", "tool"]
+    calls = messages[1]["tool_calls"]
+    assert calls[0]["function"] == {"name": "get_weather", "arguments": '{"location":"Tokyo"}'}
+    assert messages[2] == {"role": "tool", "tool_call_id": calls[0]["id"], "content": "21 degrees"}
+    assert messages[1]["reasoning_content"] == "think"
+    assert site.standin.requests[1]["tools"][1]["function"]["name"] == "flat"
+
+
+def test_results_are_simulated_or_fixed(site):
+    page = site.page
+    site.settings(tools=TOOLS)
+    site.send("x", Answer("", "", [("get_weather", "{}")]))
+    site.standin.answers = [Answer("", '{"sky":"clear"}')]
+    page.click("text=Simulate")
+    expect(page.locator(".call-form textarea")).to_have_value('{"sky":"clear"}')
+    site.standin.answers = [Answer("", "clear")]
+    page.click("text=Use result")
+    expect(site.answer().locator(".answer")).to_have_text("clear")
+    page.click("#settings")
+    page.locator("#fixed-results textarea").first.fill("always rain")
+    page.click("#save-settings")
+    site.send("y", Answer("", "", [("get_weather", "{}")]), Answer("", "rain"), wait=False)
+    expect(site.answer().locator(".answer")).to_have_text("rain")
+    assert site.standin.requests[-1]["messages"][-1]["content"] == "always rain"
+
+
+def test_open_calls_do_not_block_the_next_message(site):
+    site.settings(tools=TOOLS)
+    site.send("x", Answer("", "", [("flat", "{}")]))
+    site.send("never mind", Answer("", "fine"))
+    assert [m["role"] for m in site.standin.requests[1]["messages"]] == ["user", "assistant", "tool", "user"]
+
+
+def test_bad_tools_are_refused(site):
+    page = site.page
+    page.click("#settings")
+    for text in ("{", '[{"type":"function"}]'):
+        page.fill("#tools", text)
+        page.click("#save-settings")
+        expect(page.locator("#settings-error")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#settings-dialog")).to_be_hidden()
+
+
+# ---------------------------------------------------------------- hostile text
+
+
+def unharmed(site):
+    page = site.page
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#messages :is(script, img, iframe, object, style, form, svg style)").count() == 0
+    for a in page.locator("#messages a").all():
+        assert a.get_attribute("href").startswith(("https://", "http://", "mailto:"))
+        assert a.get_attribute("rel").startswith("noopener")
+    events = page.evaluate("[...document.querySelectorAll('#messages *')].flatMap(e => [...e.attributes])"
+                           ".filter(a => a.name.startsWith('on')).length")
+    assert events == 0
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_a_model_says_never_becomes_markup(site, text):
+    site.settings(tools=TOOLS)
+    site.send(text, Answer(text, text, [(text, text)], pieces=7))
+    site.answer().locator("summary").click()
+    unharmed(site)
+    assert text.split("\n")[0].replace("\t", " ")[:10].strip() in site.page.locator(".message.user .text").inner_text().replace("\t", " ")
+
+
+def test_what_a_file_says_never_becomes_markup(site, tmp_path):
+    file = tmp_path / "x.json"
+    nodes = {"root": {"children": ["a"]}, "a": {"role": "user", "content": HOSTILE[1], "children": ["b"]},
+             "b": {"role": "assistant", "content": "\n\n".join(HOSTILE), "reasoning": HOSTILE[0], "children": [],
+                   "stats": {"output": HOSTILE[1]}, "calls": [{"name": HOSTILE[1], "arguments": HOSTILE[0]}]}}
+    file.write_text(json.dumps({"conversations": [{"title": HOSTILE[1], "effort": HOSTILE[0], "nodes": nodes, "leaf": "b"}]}))
+    site.page.set_input_files("#import-file", str(file))
+    expect(site.page.locator(".message")).to_have_count(2)
+    expect(site.page.locator("#title")).to_have_text(HOSTILE[1])
+    unharmed(site)
+
+
+@pytest.mark.parametrize("text", [
+    "x" * 1_000_000, "word " * 100_000, "[" * 60_000, "*" * 60_000, "`" * 60_001, "![](" * 20_000, "_a" * 40_000,
+    ">" * 20_000 + " x", "- " * 20_000 + "x", "|" * 30_000 + "\n" + "|-" * 15_000 + "|", "\n" * 100_000, "1. a\n" * 10_000,
+    "```\n" + "y" * 500_000, "a\n> b\n" * 10_000, "http://a" * 20_000], ids=lambda text: text[:6].replace("\n", "n"))
+def test_huge_and_odd_text_is_drawn_in_time(site, text):
+    begin = time.time()
+    site.send("x", Answer("", text, pieces=100_000))
+    assert time.time() - begin < 8
+    wide = site.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert not wide
+
+
+# ---------------------------------------------------------------- the key
+
+
+def test_the_key_is_asked_for(make):
+    site = make(key="right key")
+    page = site.page
+    expect(page.locator("#key-dialog")).to_be_visible()
+    expect(page.locator("#key")).to_be_focused()
+    page.keyboard.type("wrong")
+    page.keyboard.press("Enter")
+    expect(page.locator("#key-error")).to_be_visible()
+    page.fill("#key", "right key")
+    page.keyboard.press("Enter")
+    expect(page.locator("#key-dialog")).to_be_hidden()
+    expect(page.locator("#empty-model")).to_contain_text("gpt-oss-20b")
+    site.send("x", Answer("", "y"))
+    assert page.evaluate("JSON.stringify(localStorage)").find("right key") < 0
+    assert "right" not in page.url
+
+
+# ---------------------------------------------------------------- keys, screen readers, sizes
+
+
+def test_everything_by_keyboard(site):
+    page = site.page
+    keyboard = page.keyboard
+    site.send("one", Answer("r", "a"))
+    site.standin.answers = [Answer("", "again")]
+    keyboard.press("Alt+r")
+    expect(site.answer().locator(".answer")).to_have_text("again")
+    keyboard.press("Alt+3")
+    expect(page.locator("input[value=high]")).to_be_checked()
+    keyboard.press("Alt+ArrowUp")
+    expect(page.locator(".message").last).to_be_focused()
+    keyboard.press("Alt+ArrowUp")
+    expect(page.locator(".message").first).to_be_focused()
+    keyboard.press("/")
+    expect(page.locator("#message")).to_be_focused()
+    keyboard.press("Alt+e")
+    expect(page.locator(".edit textarea")).to_be_focused()
+    keyboard.press("Escape")
+    expect(page.locator(".edit")).to_have_count(0)
+    keyboard.press("?")
+    expect(page.locator("#help-dialog")).to_be_visible()
+    keyboard.press("Escape")
+    keyboard.press("Alt+s")
+    expect(page.locator("#system")).to_be_focused()
+    keyboard.press("Escape")
+    keyboard.press("Alt+b")
+    expect(page.locator("#sidebar")).to_be_hidden()
+    keyboard.press("Alt+b")
+    keyboard.press("Alt+n")
+    expect(page.locator(".message")).to_have_count(0)
+    expect(page.locator("#message")).to_be_focused()
+
+
+def test_focus_is_visible_and_comes_in_order(site):
+    page = site.page
+    site.send("one", Answer("r", "a"))
+    page.evaluate("document.activeElement.blur(); document.querySelector('.skip').focus()")
+    seen = []
+    for _ in range(40):
+        info = page.evaluate("""() => { const e = document.activeElement, s = getComputedStyle(e);
+            const ring = s.outlineStyle !== 'none' || e.id === 'message' || e.matches('#effort input');
+            return [e.id || e.className || e.tagName, ring, (e.getAttribute('aria-label') || e.textContent || e.labels?.[0]?.textContent || '').trim()]; }""")
+        if info[0] == "BODY":
+            break
+        seen.append(info[0])
+        assert info[1], f"no visible focus: {info}"
+        assert info[2], f"no name: {info}"
+        page.keyboard.press("Tab")
+    order = [seen.index(name) for name in ("skip", "new", "import", "settings", "message", "send") if name in seen]
+    assert order == sorted(order) and "message" in seen
+
+
+def test_a_screen_reader_hears_sentences(site):
+    site.send("one", Answer("I think about this for a while.", "This is the first sentence of several sentences. And this one follows right behind it. End", pieces=4, delay=0.02))
+    heard = site.page.locator("#announcer p").all_inner_texts()
+    assert heard[0] == "Thinking" and heard[-1] == "End of answer"
+    assert " ".join(heard[1:-1]) == "This is the first sentence of several sentences. And this one follows right behind it. End"
+    unnamed = site.page.evaluate("""[...document.querySelectorAll('button, input:not([type=file]), textarea')].filter(e =>
+        !(e.getAttribute('aria-label') || e.textContent.trim() || [...(e.labels ?? [])].some(l => l.textContent.trim()))).map(e => e.outerHTML)""")
+    assert unnamed == []
+
+
+def test_phone_width(make):
+    site = make({"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True})
+    page = site.page
+    site.settings(tools=TOOLS)
+    site.send("a question that is not short", Answer("r", "text\n\n```\n" + "long " * 60 + "\n```\n\n|a|b|\n|-|-|\n|" + "x" * 80 + "|" + "y" * 80 + "|",
+                                                       [("get_weather", "{}")]))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.querySelector('#scroll').scrollWidth <= document.querySelector('#scroll').clientWidth")
+    small = page.evaluate("""[...document.querySelectorAll('#composer button, header button')].filter(e => e.offsetParent)
+        .filter(e => e.getBoundingClientRect().height < 24).map(e => e.id)""")
+    assert small == []
+    page.click("#open-sidebar")
+    expect(page.locator("#close-sidebar")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#sidebar")).to_be_hidden()
+
+
+def test_themes(make):
+    site = make({"color_scheme": "dark"})
+    page = site.page
+    ground = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")  # noqa: E731
+    dark = ground()
+    page.click("#theme")
+    light = ground()
+    assert light != dark
+    page.reload()
+    assert ground() == light
+    page.click("#theme")
+    assert ground() == dark
+
+
+def contrast(one, two):
+    def light(color):
+        parts = [int(p) / 255 for p in color[color.index("(") + 1:-1].split(",")[:3]]
+        r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+    high, low = sorted((light(one), light(two)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast(make, scheme):
+    site = make({"color_scheme": scheme})
+    site.send("q", Answer("r", "a [l](https://example.org) `c`\n\n```c\n/* x */ int y = 1;\n```"))
+    ground = site.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    for selector, least in ((".answer p", 7), (".answer a", 4.5), ("#title", 4.5), (".reasoning summary", 4.5), (".stats", 3), (".tok-comment", 3)):
+        color = site.page.evaluate("s => getComputedStyle(document.querySelector(s)).color", selector)
+        assert contrast(color, ground) >= least, selector
+
+
+# ---------------------------------------------------------------- the real server, the demo model
+
+WEATHER = json.dumps([{"type": "function", "function": {
+    "name": "get_weather", "description": "The weather in a place.",
+    "parameters": {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}}}])
+
+
+def test_with_the_demo_model(browser):
+    """A fact and a loop of tools, behind a key, under the policy that the server itself sends."""
+    with Server("--ctx", "2048", key="the key of this test") as server:
+        context = browser.new_context()
+        page = context.new_page()
+        asked, complaints = [], []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if "401" not in message.text else None)
+        reply = page.goto(server.url)
+        assert reply.headers["content-security-policy"] == policy()
+        expect(page.locator("#key-dialog")).to_be_visible()
+        page.fill("#key", "the key of this test")
+        page.keyboard.press("Enter")
+        expect(page.locator("#empty-model")).to_have_text("demo · context of 2,048 tokens")
+        page.click("#settings")
+        page.fill("#tools", WEATHER)
+        page.click("#sampling summary")
+        page.fill("#temperature", "0")
+        page.click("#save-settings")
+        page.fill("#message", "What is the capital of France?")
+        expect(page.locator("#live")).to_have_text("10 tokens")
+        page.keyboard.press("Enter")
+        expect(page.locator(".answer")).to_have_text("The capital of France is Paris.", timeout=30000)
+        expect(page.locator(".stats")).to_contain_text("tok/s")
+        expect(page.locator("#context")).to_be_visible()
+        page.fill("#message", "What is the weather in Tokyo?")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".call-form", timeout=30000)
+        assert json.loads(page.locator(".call pre").inner_text()) == {"location": "Tokyo"}
+        page.fill(".call-form textarea", '{"temperature": 21, "sky": "sunny"}')
+        page.keyboard.press("Control+Enter")
+        expect(page.locator(".answer").last).to_have_text("It is sunny in Tokyo, with 21 degrees.", timeout=30000)
+        context.close()
+        assert complaints == [] and all(url.startswith(server.url) for url in asked)
+
+
+def test_every_file_of_the_page_is_served():
+    with Server("--ctx", "512") as server:
+        for file in PAGE.iterdir():
+            if file.suffix in TYPES:
+                path = "/" if file.name == "page.html" else f"/page/{file.name}"
+                reply = server.client.get(path)
+                assert reply.status_code == 200 and reply.content == file.read_bytes(), path
+                assert reply.headers["content-type"] == TYPES[file.suffix]
+                assert reply.headers["x-content-type-options"] == "nosniff"
+        for path in ("/page/", "/page/page.c", "/page/page.html", "/page/../page.c", "/page/%2e%2e/page.c", "/page.html"):
+            assert server.client.get(path).status_code == 404, path

@@ -1,0 +1,441 @@
+"""/v1/responses as openai-python uses it: against the demo model, and against scripted tokens where the demo model
+cannot do what is tested.
+
+    GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/responses_test.py
+"""
+import base64
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+import openai
+import pydantic
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving import Server, line, read_event, tokens  # noqa: E402
+
+WEATHER = {"type": "function", "name": "get_weather", "description": "The weather in a place.", "strict": False,
+           "parameters": {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}}
+
+
+@pytest.fixture(scope="module")
+def demo():
+    with Server("--ctx", "2048") as server:
+        yield server
+
+
+@pytest.fixture
+def client(demo):
+    return client_of(demo)
+
+
+def client_of(server, key="any"):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0)
+
+
+def scripted(*texts, **options):
+    return Server("--ctx", "4096", *options.pop("arguments", ()), script=[line(text) for text in texts], **options)
+
+
+def final(text):
+    return f"<|channel|>final<|message|>{text}<|return|>"
+
+
+# ---------------------------------------------------------------- the order of events
+
+
+def check_events(events):
+    """Every rule of the dialect's events; returns the response of the last one."""
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    types = [event["type"] for event in events]
+    assert types[:2] == ["response.created", "response.in_progress"]
+    terminal = {"response.completed", "response.incomplete", "response.failed"}
+    assert sum(one in terminal for one in types) == 1 and types[-1] in terminal
+    for event in events[:2] + events[-1:]:
+        response = event["response"]
+        assert response["id"] == events[0]["response"]["id"] and response["object"] == "response"
+        assert isinstance(response["created_at"], int) and response["model"]
+    output, current, text = [], None, ""
+    for event in events[2:-1]:
+        kind = event["type"]
+        if kind in ("response.in_progress", "error"):
+            continue
+        assert event["output_index"] == len(output)
+        if kind == "response.output_item.added":
+            assert current is None
+            current, text = event["item"], ""
+            assert current["status"] == "in_progress"
+            opened = closed = 0
+            continue
+        if kind == "response.output_item.done":
+            item = event["item"]
+            assert item["id"] == current["id"] and item["type"] == current["type"]
+            assert item["status"] in ("completed", "incomplete")
+            whole = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
+            assert whole == text and opened == closed == (item["type"] != "function_call")
+            output.append(item)
+            current = None
+            continue
+        assert event["item_id"] == current["id"]
+        if kind == "response.content_part.added":
+            assert event["content_index"] == 0 and event["part"]["text"] == ""
+            opened += 1
+        elif kind == "response.content_part.done":
+            assert event["part"]["text"] == text
+            closed += 1
+        elif kind.endswith(".delta"):
+            expected = {"reasoning": "response.reasoning_text.delta", "message": "response.output_text.delta",
+                        "function_call": "response.function_call_arguments.delta"}[current["type"]]
+            assert kind == expected and isinstance(event["delta"], str)
+            assert current["type"] == "function_call" or opened == 1 and closed == 0
+            text += event["delta"]
+        elif kind == "response.function_call_arguments.done":
+            assert event["arguments"] == text and event["name"] == current["name"]
+        else:
+            assert kind in ("response.reasoning_text.done", "response.output_text.done")
+            assert event["text"] == text
+    assert current is None
+    assert events[-1]["response"]["output"] == output
+    return events[-1]["response"]
+
+
+def stream(server, body):
+    return check_events(server.stream("/v1/responses", {"temperature": 0, **body}))
+
+
+# ---------------------------------------------------------------- the demo model
+
+
+def test_a_fact(client):
+    response = client.responses.create(model="demo", input="What is the capital of France?", temperature=0)
+    assert response.output_text == "The capital of France is Paris."
+    assert response.status == "completed" and response.id.startswith("resp_")
+    assert [item.type for item in response.output] == ["reasoning", "message"]
+    assert "Paris" in response.output[0].content[0].text
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
+    assert 0 < response.usage.output_tokens_details.reasoning_tokens < response.usage.output_tokens
+
+
+def test_instructions_and_effort_reach_the_prompt(demo, client):
+    def count(**fields):
+        return client.responses.create(model="demo", input="What is 2 + 3?", temperature=0, max_output_tokens=1,
+                                       **fields).usage.input_tokens
+    plain = count()
+    assert count(instructions="Answer in one word.") > plain
+    assert count(reasoning={"effort": "high"}) != count(reasoning={"effort": "medium"}) == plain
+    high = client.responses.create(model="demo", input="What is 23 + 45?", temperature=0, reasoning={"effort": "high"})
+    assert high.output_text == "23 + 45 = 68." and high.reasoning.effort == "high"
+
+
+def test_a_stream_through_the_library(client):
+    with client.responses.stream(model="demo", input="What is the capital of Japan?", temperature=0) as events:
+        kinds = [event.type for event in events]
+        response = events.get_final_response()
+    assert response.output_text == "The capital of Japan is Tokyo."
+    for kind in ("response.created", "response.reasoning_text.delta", "response.reasoning_text.done",
+                 "response.output_text.delta", "response.output_text.done", "response.completed"):
+        assert kind in kinds
+
+
+def test_a_stream_says_what_the_whole_answer_says(demo):
+    body = {"input": "What is the capital of Italy?"}
+    whole = demo.post("/v1/responses", {"temperature": 0, **body}).json()
+    streamed = stream(demo, body)
+    strip = lambda items: [{k: v for k, v in item.items() if k != "id"} for item in items]  # noqa: E731
+    assert strip(streamed["output"]) == strip(whole["output"])
+    assert streamed["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+
+
+def test_a_loop_of_tools(client):
+    """The model asks for the weather, is told, and says it; reasoning travels with the items."""
+    items = [{"role": "user", "content": "What is the weather in Tokyo?"}]
+    for _ in range(4):
+        response = client.responses.create(model="demo", input=items, tools=[WEATHER], temperature=0, store=False)
+        items += [item.to_dict() for item in response.output]
+        calls = [item for item in response.output if item.type == "function_call"]
+        if not calls:
+            break
+        for call in calls:
+            assert call.name == "get_weather" and json.loads(call.arguments) == {"location": "Tokyo"}
+            assert call.id.startswith("fc_") and call.call_id.startswith("call_") and call.status == "completed"
+            items.append({"type": "function_call_output", "call_id": call.call_id,
+                          "output": '{"temperature": 21, "sky": "sunny"}'})
+    assert "sunny" in response.output_text and "21" in response.output_text
+    assert response.usage.input_tokens_details.cached_tokens > 0
+
+
+def test_a_previous_response_is_gone_on_with(client):
+    first = client.responses.create(model="demo", input="The password of Anna is river.", temperature=0)
+    second = client.responses.create(model="demo", input="What is the password of Anna?", temperature=0,
+                                     previous_response_id=first.id)
+    assert "river" in second.output_text
+    assert second.previous_response_id == first.id
+    third = client.responses.create(model="demo", input="What is the capital of France?", temperature=0,
+                                    previous_response_id=second.id)
+    assert third.usage.input_tokens > second.usage.input_tokens
+    assert client.responses.retrieve(first.id).output_text == first.output_text
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError) as error:
+        client.responses.create(model="demo", input="x", previous_response_id=first.id)
+    assert error.value.code == "previous_response_not_found" and error.value.param == "previous_response_id"
+
+
+def test_what_is_not_to_be_stored_is_not(client):
+    response = client.responses.create(model="demo", input="What is the capital of France?", store=False)
+    assert response.store is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+
+
+def test_a_streamed_tool_call_can_be_answered_by_id(demo, client):
+    first = stream(demo, {"input": "What is the weather in Tokyo?", "tools": [WEATHER]})
+    call = next(item for item in first["output"] if item["type"] == "function_call")
+    second = client.responses.create(model="demo", tools=[WEATHER], temperature=0, previous_response_id=first["id"],
+                                     input=[{"type": "function_call_output", "call_id": call["call_id"],
+                                             "output": '{"temperature": 21, "sky": "sunny"}'}])
+    assert "sunny" in second.output_text
+
+
+def test_the_own_output_as_input_continues_the_prompt(demo):
+    """R30: what came out goes back to the very tokens, as far as reasoning of the past is kept."""
+    first = demo.post("/v1/responses", {"input": "What is the weather in Tokyo?", "tools": [WEATHER], "temperature": 0}).json()
+    call = next(item for item in first["output"] if item["type"] == "function_call")
+    items = [{"role": "user", "content": "What is the weather in Tokyo?"}, *first["output"],
+             {"type": "function_call_output", "call_id": call["call_id"], "output": "x"}]
+    second = demo.post("/v1/responses", {"input": items, "tools": [WEATHER], "temperature": 0}).json()
+    known = first["usage"]["input_tokens"] + first["usage"]["output_tokens"]
+    assert second["usage"]["input_tokens_details"]["cached_tokens"] >= known - 1
+    without = [item for item in items if item.get("type") != "reasoning"]  # R31: it is remembered by the call's id
+    third = demo.post("/v1/responses", {"input": without, "tools": [WEATHER], "temperature": 0}).json()
+    assert third["usage"]["input_tokens"] == second["usage"]["input_tokens"]
+
+
+def test_the_limit_makes_it_incomplete(demo, client):
+    response = client.responses.create(model="demo", input="What is the capital of France?", temperature=0, max_output_tokens=6)
+    assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens"
+    assert response.output[0].status == "incomplete" and response.output_text == ""
+    streamed = demo.stream("/v1/responses", {"input": "What is the capital of France?", "max_output_tokens": 6, "temperature": 0})
+    assert check_events(streamed)["status"] == "incomplete" and streamed[-1]["type"] == "response.incomplete"
+
+
+def test_logprobs(client):
+    response = client.responses.create(model="demo", input="What is the capital of France?", temperature=0,
+                                       include=["message.output_text.logprobs"], top_logprobs=3)
+    part = response.output[1].content[0]
+    assert "".join(one.token for one in part.logprobs) == part.text
+    assert all(one.logprob <= 0 and len(one.top_logprobs) == 3 for one in part.logprobs)
+
+
+def test_sealed_reasoning(demo):
+    first = demo.post("/v1/responses", {"input": "What is the weather in Tokyo?", "tools": [WEATHER], "temperature": 0,
+                                        "include": ["reasoning.encrypted_content"], "store": False}).json()
+    reasoning = first["output"][0]
+    text = reasoning["content"][0]["text"]
+    assert base64.b64decode(reasoning["encrypted_content"].split(".", 1)[1]).decode() == text
+    call = {**first["output"][-1], "call_id": "unknown_to_the_server"}
+    output = {"type": "function_call_output", "call_id": "unknown_to_the_server", "output": "x"}
+
+    def count(item):
+        items = [{"role": "user", "content": "What is the weather in Tokyo?"}, *item, call, output]
+        return demo.post("/v1/responses", {"input": items, "tools": [WEATHER], "max_output_tokens": 1}).json()["usage"]["input_tokens"]
+    sealed = {"type": "reasoning", "summary": [], "encrypted_content": reasoning["encrypted_content"]}
+    assert count([sealed]) == count([reasoning]) > count([])
+
+
+# ---------------------------------------------------------------- scripted tokens
+
+
+def test_a_preamble_two_kinds_of_items_and_a_call():
+    script = ("<|channel|>analysis<|message|>think<|end|><|start|>assistant<|channel|>commentary<|message|>Let me see.<|end|>"
+              "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"location\": \"Rom\"}<|call|>")
+    with scripted(script, script) as server:
+        response = stream(server, {"input": "x", "tools": [WEATHER]})
+        assert [item["type"] for item in response["output"]] == ["reasoning", "message", "function_call"]
+        assert response["output"][1]["content"][0]["text"] == "Let me see."
+        assert response["output"][2]["arguments"] == '{"location": "Rom"}'
+        whole = server.post("/v1/responses", {"input": "x", "tools": [WEATHER]}).json()
+        assert [item["type"] for item in whole["output"]] == ["reasoning", "message", "function_call"]
+
+
+def test_arguments_that_are_no_json_come_as_they_are():
+    script = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"a\":1]}<|call|>"
+    with scripted(script) as server:
+        response = client_of(server).responses.create(model="m", input="x", tools=[WEATHER])
+        assert response.status == "completed" and response.output[0].arguments == '{"a":1]}'
+
+
+def test_markers_and_bad_utf8_never_show():
+    with Server("--ctx", "4096", script=[line("<|channel|>final<|message|>a<|channel|>final<|message|>b<|return|>")]) as server:
+        response = stream(server, {"input": "x"})
+        assert "<|" not in json.dumps(response["output"])
+
+
+def test_several_tokens_a_step():
+    text = "<|channel|>analysis<|message|>think well<|end|><|start|>assistant" + final("a long answer, of many words.")
+    answers = []
+    for step in ("1", "2", "5", "1000"):
+        with scripted(text, arguments=("--script-step", step)) as server:
+            answers.append([item["content"][0]["text"] for item in stream(server, {"input": "x"})["output"]])
+    assert answers == [["think well", "a long answer, of many words."]] * 4
+
+
+def test_a_stream_that_is_cut_says_so_once():
+    """The server stops while the answer runs: one error, one response.failed, nothing after it."""
+    endless = "<|channel|>final<|message|>" + "word " * 60000
+    with scripted(endless, arguments=("--ctx", "131072", "--stop-seconds", "0")) as server:
+        events = []
+        with server.client.stream("POST", "/v1/responses", json={"input": "x", "stream": True}) as response:
+            for text in response.iter_lines():
+                if text.startswith("data: "):
+                    events.append(read_event(text))
+                    if len(events) == 50:
+                        server.process.send_signal(signal.SIGTERM)
+        assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert sum(event["type"] in ("response.failed", "response.completed", "response.incomplete") for event in events) == 1
+        assert events[-1]["response"]["status"] == "failed" and events[-1]["response"]["error"]["message"]
+
+
+def test_who_waits_gets_events_not_comments():
+    """One answer runs, the next request waits: it hears response.in_progress at intervals below 15 s."""
+    stops = tokens("<|return|><|call|><|endoftext|>")
+    long = {"prompt": "The", "max_tokens": 8000, "logit_bias": {str(one): -100 for one in stops}}
+    with Server("--ctx", "8192", "--parallel", "1", "--stop-seconds", "0") as server:
+        first = threading.Thread(target=lambda: server.client.post("/v1/completions", json=long))
+        first.start()
+        while server.metric("running") == 0:
+            time.sleep(0.01)
+        events, began = [], time.monotonic()
+        with server.client.stream("POST", "/v1/responses", json={"input": "y", "stream": True}) as response:
+            for text in response.iter_lines():
+                if text.startswith("data: "):
+                    events.append((read_event(text), time.monotonic() - began))
+                    if len(events) == 3:
+                        break
+        server.process.send_signal(signal.SIGTERM)
+        first.join()
+    assert [event["type"] for event, _ in events] == ["response.created"] + ["response.in_progress"] * 2
+    assert events[1][1] < 1 and events[2][1] < 15
+    assert [event["sequence_number"] for event, _ in events] == [0, 1, 2]
+
+
+def test_interleaved_streams_do_not_mix():
+    texts = [final(f"answer number {i} " + chr(97 + i) * 20) for i in range(6)]
+    with scripted(*texts) as server:
+        results = [None] * len(texts)
+
+        def run(i):
+            results[i] = stream(server, {"input": "x"})
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(texts))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        said = sorted(result["output"][0]["content"][0]["text"] for result in results)
+        assert said == [f"answer number {i} " + chr(97 + i) * 20 for i in range(6)]
+
+
+def test_unknown_tools_are_skipped():
+    with scripted(final("ok")) as server:
+        response = server.post("/v1/responses", {"input": "x", "tools": [
+            WEATHER, {"type": "web_search"}, {"type": "local_shell"}, {"type": "custom", "name": "apply_patch"},
+            {"type": "namespace", "name": "n", "tools": []}]})
+        assert response.status_code == 200 and response.json()["output"][0]["content"][0]["text"] == "ok"
+
+
+def test_stored_responses_belong_to_their_key(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("alpha-key\nbeta-key\n")
+    with Server("--ctx", "4096", "--api-key-file", str(keys), script=[line(final("one")), line(final("two"))],
+                env={"GOSSAMER_API_KEY": ""}) as server:
+        alpha, beta = client_of(server, "alpha-key"), client_of(server, "beta-key")
+        response = alpha.responses.create(model="m", input="secret")
+        assert alpha.responses.retrieve(response.id).output_text == "one"
+        with pytest.raises(openai.NotFoundError):
+            beta.responses.retrieve(response.id)
+        with pytest.raises(openai.BadRequestError):
+            beta.responses.create(model="m", input="x", previous_response_id=response.id)
+        with pytest.raises(openai.AuthenticationError):
+            client_of(server, "gamma").responses.create(model="m", input="x")
+
+
+# ---------------------------------------------------------------- formats
+
+
+class Place(pydantic.BaseModel):
+    city: str
+    sunny: bool
+    kind: Literal["village", "town", "capital"]
+
+
+def test_an_answer_is_parsed(demo, client):
+    """The demo model has never seen JSON as an answer: what comes is valid all the same, and the reasoning is free."""
+    response = client.responses.parse(model="demo", input="What is the capital of France?", temperature=0, text_format=Place,
+                                      max_output_tokens=400)
+    assert isinstance(response.output_parsed, Place) and response.output[0].type == "reasoning"
+    assert "Paris" in response.output[0].content[0].text
+    body = {"input": "What is the capital of France?", "text": {"format": {
+        "type": "json_schema", "name": "place", "strict": True, "schema": Place.model_json_schema()}}}
+    for _ in range(3):
+        text = stream(demo, {**body, "temperature": 1, "max_output_tokens": 400})["output"][-1]["content"][0]["text"]
+        Place.model_validate_json(text)
+    plain = demo.post("/v1/responses", {"input": "Hello", "text": {"format": {"type": "json_object"}}, "max_output_tokens": 400}).json()
+    text = plain["output"][-1]["content"][0]["text"]
+    assert text.lstrip().startswith("{") and (plain["status"] == "incomplete" or isinstance(json.loads(text), dict))
+
+
+def test_a_call_can_be_required_or_named(client):
+    for choice in ("required", {"type": "function", "name": "get_weather"}):
+        response = client.responses.create(model="demo", input="What is the capital of France?", tools=[{**WEATHER, "strict": True, "parameters": {
+            **WEATHER["parameters"], "additionalProperties": False}}], tool_choice=choice, temperature=0, max_output_tokens=400)
+        call = response.output[-1]
+        assert call.type == "function_call" and call.name == "get_weather"
+        assert response.status == "incomplete" or set(json.loads(call.arguments)) == {"location"}
+
+
+def test_a_schema_that_cannot_be_kept_is_refused(demo):
+    for schema in ({"type": "strange"}, {"$ref": "#/nowhere"}, {"type": "array", "uniqueItems": True}):
+        response = demo.post("/v1/responses", {"input": "x", "text": {"format": {
+            "type": "json_schema", "name": "n", "strict": True, "schema": schema}}})
+        assert response.status_code == 400 and response.json()["error"]["param"] == "text.format.schema"
+
+
+# ---------------------------------------------------------------- wrong requests
+
+WRONG = [
+    ({}, "input"), ({"input": 3}, "input"), ({"input": []}, "input"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://169.254.169.254/"}]}]},
+     "input[0].content[0].type"),
+    ({"input": [{"role": "user", "content": "a"}, {"type": "reasoning"}, {"role": "user", "content": [3]}]}, "input[2].content[0]"),
+    ({"input": [{"type": "function_call_output", "call_id": "never", "output": "x"}]}, "input[0].tool_call_id"),
+    ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"), ({"input": "x", "max_output_tokens": -1}, "max_output_tokens"),
+    ({"input": "x", "temperature": 3}, "temperature"), ({"input": "x", "reasoning": {"effort": "extreme"}}, "reasoning.effort"),
+    ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, None), ({"input": "x", "tool_choice": "maybe"}, "tool_choice"),
+    ({"input": "x", "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice.name"),
+    ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type"), ({"input": "x", "background": True}, "background"),
+    ({"input": "x", "top_logprobs": 21}, "top_logprobs"), ({"input": "x", "store": "yes"}, "store"),
+    ({"input": "x", "stream": 1}, "stream"),
+]
+
+
+@pytest.mark.parametrize("body,param", WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_wrong_requests_are_refused(demo, body, param):
+    response = demo.post("/v1/responses", body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error" and "\n" not in error["message"]
+    assert param is None or error["param"] == param
+
+
+def test_a_prompt_that_is_too_long(demo, client):
+    with pytest.raises(openai.BadRequestError) as error:
+        client.responses.create(model="demo", input="word " * 3000, stream=True)
+    assert error.value.code == "context_length_exceeded" and "2048" in error.value.message

@@ -1,0 +1,365 @@
+"""Hostile clients: the classes that a server of this kind was attacked with, each against the real binary.
+
+    GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/safety_test.py
+"""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving import BINARY, MODEL, Server, joined, line  # noqa: E402
+
+CHAT = "/v1/chat/completions"
+HELLO = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def demo():
+    with Server("--ctx", "8192", "--quiet") as server:
+        yield server
+
+
+def raw(server, data, seconds=15, half_close=False):
+    """What comes back until the server closes, or the time is over."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
+        connection.sendall(data)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        parts = []
+        try:
+            while part := connection.recv(65536):
+                parts.append(part)
+        except (TimeoutError, ConnectionResetError):
+            pass
+        return b"".join(parts)
+
+
+def head(body=b"", *lines, method="POST", path=CHAT, host="127.0.0.1", kind="application/json"):
+    first = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+    if kind:
+        first += f"Content-Type: {kind}\r\n"
+    return first.encode() + b"".join(x + b"\r\n" for x in lines) + b"\r\n" + body
+
+
+def status_of(answer):
+    match = re.match(rb"HTTP/1.1 (\d+)", answer)
+    return int(match.group(1)) if match else None
+
+
+def wait_running(server, seconds=20):
+    end = time.time() + seconds
+    while server.metric("running") == 0:
+        assert time.time() < end, "nothing runs"
+        time.sleep(0.002)
+
+
+def alive(server):
+    assert server.chat("What is the capital of Japan?").status_code == 200
+
+
+# ---------------------------------------------------------------- bodies
+
+
+def test_deep_and_large_bodies(demo):
+    for body in (b"[" * 3000, b'{"a":' * 3000 + b"1" + b"}" * 3000, b'{"messages":' + b"[" * 3000 + b"]" * 3000 + b"}"):
+        reply = demo.client.post(CHAT, content=body, headers={"Content-Type": "application/json"})
+        assert reply.status_code == 400 and reply.json()["error"]["message"]
+    reply = demo.client.post(CHAT, content=b'{"x": "' + b"a" * 100_000_000 + b'"}', headers={"Content-Type": "application/json"})
+    assert reply.status_code == 413 and reply.json()["error"]["type"] == "invalid_request_error"
+    alive(demo)
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"null", b"[]", b"7", b'"x"', b"{", b"{}{}", b'{"model": "a", "model": "b"}', b'{"temperature": NaN}',
+    b'{"temperature": 1e999}', b'{"a": "\\ud800"}', b'{"a": "\xff"}', b"\xef\xbb\xbf{}", b'{"a": 01}', b"{'a': 1}",
+    b'{"a": "\x01"}', b"\x00", b'{"a":1,}'])
+def test_bodies_that_are_no_json(demo, body):
+    reply = demo.client.post(CHAT, content=body, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 400, body
+    assert "\n" not in reply.json()["error"]["message"]
+
+
+def test_only_json_is_taken(demo):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx"):
+        reply = demo.client.post(CHAT, content=json.dumps(HELLO), headers={"Content-Type": kind})
+        assert reply.status_code == 415, kind
+    for kind in ("application/json", "application/json; charset=utf-8", "Application/JSON"):
+        reply = demo.client.post(CHAT, content=json.dumps({**HELLO, "max_tokens": 1}), headers={"Content-Type": kind})
+        assert reply.status_code == 200, kind
+
+
+# ---------------------------------------------------------------- framing
+
+
+def test_framing(demo):
+    body = json.dumps({**HELLO, "max_tokens": 1}).encode()
+    length = b"Content-Length: %d" % len(body)
+    good = raw(demo, head(body, length))
+    assert status_of(good) == 200
+    bad = {
+        "length and coding": head(body, length, b"Transfer-Encoding: chunked"),
+        "two lengths": head(body, length, length),
+        "length that is none": head(body, b"Content-Length: -5"),
+        "length with a sign": head(body, b"Content-Length: +%d" % len(body)),
+        "chunk size with a sign": head(b"-2\r\nab\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
+        "chunk size with a prefix": head(b"0x5\r\nabcde\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
+        "chunk size that is huge": head(b"ffffffffffffffffffff\r\n", b"Transfer-Encoding: chunked"),
+        "no host": b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n",
+        "many lines": head(body, length, *[b"X-%d: y" % i for i in range(1000)]),
+        "long line": head(body, length, b"X: " + b"y" * 100_000),
+        "garbage": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(200) + b"\r\n\r\n",
+        "no http": b"hello\r\n\r\n",
+    }
+    for name, request in bad.items():
+        answer = raw(demo, request)
+        assert answer == b"" or status_of(answer) in (400, 413, 431, 414, 501, 505), (name, answer[:300])
+    for method in ("PUT", "PATCH", "OPTIONS", "TRACE", "BREW"):
+        answer = raw(demo, head(b"", method=method, kind=None))
+        assert status_of(answer) in (405, 501, 400), (method, answer[:200])
+        assert b"Access-Control" not in answer
+    alive(demo)
+
+
+def test_a_million_header_lines(demo):
+    with socket.create_connection(("127.0.0.1", demo.port), timeout=20) as connection:
+        try:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            for _ in range(1000):
+                connection.sendall(b"A: b\r\n" * 1000)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+    alive(demo)
+
+
+# ---------------------------------------------------------------- who may ask
+
+
+def test_host_and_origin(demo):
+    def ask(headers, method="POST"):
+        return demo.client.request(method, CHAT if method == "POST" else "/v1/models", headers=headers,
+                                   json={**HELLO, "max_tokens": 1} if method == "POST" else None).status_code
+
+    for host in ("127.0.0.1", "localhost", "localhost:99", "[::1]:8080", "127.9.9.9"):
+        assert ask({"Host": host}) == 200, host
+    for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "a b", "127.0.0.1:x", "[::1",
+                 "localhost@evil"):
+        assert ask({"Host": host}) == 403, host
+        assert ask({"Host": host}, "GET") == 403, host
+    assert ask({"Origin": demo.url}) == 200
+    for origin in ("https://evil.example", "null", "http://localhost:1", demo.url + ".evil.example", "file://"):
+        assert ask({"Origin": origin}) == 403, origin
+    assert ask({"Sec-Fetch-Site": "cross-site"}) == 403
+    assert ask({"Sec-Fetch-Site": "same-site"}, "GET") == 403
+    assert ask({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, "GET") == 200
+    assert ask({"Sec-Fetch-Site": "same-origin"}) == 200
+    reply = demo.client.options(CHAT, headers={"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"})
+    assert reply.status_code in (403, 405) and not any(k.startswith("access-control") for k in reply.headers)
+
+
+def test_keys():
+    key = "secret-key-1234567890"
+    with Server("--quiet", key=key, script=[line("<|channel|>final<|message|>x<|return|>")] * 4) as server:
+        bare = httpx.Client(base_url=server.url, trust_env=False)
+        body = HELLO
+        assert bare.get("/health").status_code == 200
+        for path in ("/v1/models", "/metrics", "/slots"):
+            assert bare.get(path).status_code == 401, path
+        wrong = ["x", "SECRET-KEY-1234567890", key + "x", "x" * 5000] + [key[:n] for n in range(1, len(key))]
+        for value in wrong:
+            reply = bare.post(CHAT, json=body, headers={"Authorization": f"Bearer {value}"})
+            assert reply.status_code == 401, value
+            assert reply.json()["error"]["code"] == "invalid_api_key" and key not in reply.text
+        assert bare.post(CHAT, json=body, headers={"x-api-key": key}).status_code == 200
+        assert server.chat().status_code == 200
+        assert server.client.get("/slots").status_code == 200
+        command = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+        assert key.encode() not in command and key not in server.logged()
+
+
+def test_two_keys_do_not_share_prefixes_where_that_is_asked_for(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one\ntwo\n")
+    for arguments, shared in (([], True), (["--cache-by-key"], False)):
+        with Server("--ctx", "2048", "--api-key-file", str(keys), *arguments, wait=False) as server:
+            time.sleep(0.2)
+            server.wait_ready()
+            cached = []
+            for key in ("one", "one", "two"):
+                reply = server.post(CHAT, HELLO, headers={"Authorization": f"Bearer {key}"})
+                cached.append(reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+            assert cached[0] == 0 and cached[1] > 0 and (cached[2] > 0) == shared
+
+
+def test_other_addresses_need_a_key():
+    for host in ("0.0.0.0", "::"):
+        out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", host], capture_output=True, timeout=60)
+        assert out.returncode == 2 and b"key" in out.stderr and out.stderr.count(b"\n") == 1
+    out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", "example.org"], capture_output=True, timeout=60)
+    assert out.returncode == 2
+    with Server("--host", "0.0.0.0", "--quiet", key="k" * 20, script=["1"]) as server:
+        assert server.client.get("/v1/models").status_code == 200
+
+
+def test_slots_are_not_shown_without_keys(demo):
+    assert demo.client.get("/slots").status_code == 404
+    assert set(demo.client.get("/health").json()) == {"status"}
+
+
+# ---------------------------------------------------------------- logs
+
+
+def test_logs_hold_no_prompts_and_no_control_characters():
+    with Server("--ctx", "2048") as server:
+        server.chat("The password of Anna is zebra.", model="x\n[ERROR] fake\x1b]52;c;aGk=\x07")
+        server.client.get("/a%0a%5bERROR%5d%1b%5b31m%e2%80%ae")
+        raw(server, b"GET /\x1b[31m HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        server.post(CHAT, {**HELLO, "tools": [{"type": "evil\n[ERROR]\x1b"}]})
+        time.sleep(0.2)
+        log = server.logged()
+    assert "zebra" not in log and "Anna" not in log and "password" not in log
+    assert "\x1b" not in log and "\x07" not in log and "\u202e" not in log
+    assert not any(text.startswith("[ERROR]") for text in log.splitlines())
+    assert CHAT in log
+
+
+# ---------------------------------------------------------------- clients that misbehave
+
+
+def test_no_url_is_fetched(demo):
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.settimeout(0.5)
+        url = f"http://127.0.0.1:{trap.getsockname()[1]}/x.png"
+        for part in ({"type": "image_url", "image_url": {"url": url}}, {"type": "file", "file": {"file_data": url}},
+                     {"type": "input_audio", "input_audio": {"data": url}}):
+            reply = demo.chat([{"role": "user", "content": [part]}])
+            assert reply.status_code == 400 and reply.json()["error"]["param"] == "messages[0].content[0].type"
+        with pytest.raises(TimeoutError):
+            trap.accept()
+
+
+def test_slow_heads_are_cut(demo):
+    began = time.time()
+    with socket.create_connection(("127.0.0.1", demo.port), timeout=30) as connection:
+        try:
+            for byte in b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 100:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.3)
+                if time.time() - began > 25:
+                    break
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+    assert time.time() - began < 20
+    alive(demo)
+
+
+def test_a_client_that_leaves_in_prefill_frees_its_place():
+    with Server("--ctx", "65536", "--parallel", "1", "--quiet") as server:
+        body = json.dumps({"messages": [{"role": "user", "content": "word " * 40000}], "stream": True}).encode()
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.sendall(head(body, b"Content-Length: %d" % len(body)))
+        wait_running(server)
+        began = time.time()
+        connection.close()
+        while server.metric("running") > 0 and time.time() - began < 10:
+            time.sleep(0.02)
+        assert time.time() - began < 1.0
+        assert server.metric("cancelled_total") == 1
+        assert server.chat().status_code == 200
+
+
+def test_a_reader_that_never_reads():
+    """Its answer is dropped, its place is free, and others do not notice."""
+    long = "<|channel|>final<|message|>" + "word " * 200000
+    script = [line(long), line("<|channel|>final<|message|>x<|return|>")]
+    with Server("--ctx", "131072", "--quiet", "--parallel", "4", script=script) as server:
+        body = json.dumps({**HELLO, "stream": True}).encode()
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(head(body, b"Content-Length: %d" % len(body)))
+        time.sleep(0.3)
+        began = time.time()
+        assert server.chat().json()["choices"][0]["message"]["content"] == "x"
+        assert time.time() - began < 5
+        for _ in range(100):
+            if server.metric("running") == 0:
+                break
+            time.sleep(0.1)
+        assert server.metric("running") == 0 and server.metric("cancelled_total") == 1
+        connection.close()
+
+
+def test_a_full_queue_refuses():
+    slow = "<|channel|>final<|message|>" + "word " * 4000 + "<|return|>"
+    with Server("--quiet", "--parallel", "1", "--queue", "4", "--ctx", "131072", script=[line(slow)]) as server:
+        def ask(_):
+            with httpx.Client(base_url=server.url, timeout=120, trust_env=False) as client:
+                return client.post(CHAT, json=HELLO)
+
+        with ThreadPoolExecutor(100) as pool:
+            replies = list(pool.map(ask, range(300)))
+        codes = [r.status_code for r in replies]
+        assert set(codes) == {200, 429}, set(codes)
+        refused = next(r for r in replies if r.status_code == 429)
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["code"] == "queue_full"
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_term_lets_answers_end_and_cuts_what_does_not():
+    short = "<|channel|>final<|message|>" + "word " * 10000 + "<|return|>"
+    server = Server("--quiet", "--ctx", "131072", "--stop-seconds", "20", script=[line(short)])
+    results = []
+    thread = threading.Thread(target=lambda: results.append(server.stream_chat()))
+    thread.start()
+    wait_running(server)
+    server.process.send_signal(signal.SIGTERM)
+    thread.join(60)
+    assert results and results[0][-1] == "[DONE]" and joined(results[0])["finish_reason"] == "stop"
+    server.close()
+
+
+def test_term_cuts_with_a_last_event():
+    with Server("--ctx", "65536", "--quiet", "--stop-seconds", "0") as server:
+        results = []
+
+        def ask():
+            results.append(server.stream_chat("word " * 30000))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        wait_running(server)
+        server.process.send_signal(signal.SIGTERM)
+        thread.join(30)
+        assert results and results[0][-1]["error"]["code"] == "shutting_down"
+
+
+def test_garbage_for_two_seconds(demo):
+    """A little of what the fuzzer does for longer (fuzz_http.py)."""
+    import random
+    generator = random.Random(1)
+    good = head(json.dumps(HELLO).encode(), b"Content-Length: %d" % len(json.dumps(HELLO)))
+    end = time.time() + 2
+    while time.time() < end:
+        data = bytearray(good)
+        for _ in range(generator.randrange(1, 8)):
+            at = generator.randrange(len(data))
+            if generator.random() < 0.5:
+                data[at] = generator.randrange(256)
+            else:
+                del data[at:at + generator.randrange(1, 9)]
+        raw(demo, bytes(data), seconds=0.2, half_close=True)
+    alive(demo)

@@ -1,0 +1,144 @@
+"""A real server for tests: the binary, on a free port, on the demo model or on scripted tokens."""
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("GOSSAMER", str(ROOT / "build/gossamer"))
+MODEL = str(ROOT / "models/demo")
+
+
+def tokens(text):
+    """Ids of a text in which the names of special tokens are those tokens."""
+    out = subprocess.run([BINARY, "tokenize", MODEL, "--special", "--ids", "-"], input=text.encode(),
+                         capture_output=True, check=True)
+    return [int(x) for x in re.findall(r"\d+", out.stdout.decode())]
+
+
+def line(text):
+    return ",".join(str(i) for i in tokens(text))
+
+
+class Server:
+    """with Server(...) as server: server.post("/v1/chat/completions", {...})"""
+
+    def __init__(self, *arguments, script=None, model=MODEL, key=None, wait=True, env=None):
+        self.folder = tempfile.TemporaryDirectory()
+        self.key = key
+        arguments = list(arguments)
+        if script is not None:
+            path = Path(self.folder.name) / "script.txt"
+            path.write_text("\n".join(script) + "\n")
+            arguments += ["--script-tokens", str(path)]
+        if key:
+            path = Path(self.folder.name) / "keys.txt"
+            path.write_text(key + "\n")
+            arguments += ["--api-key-file", str(path)]
+        if "--date" not in arguments:
+            arguments += ["--date", "2025-06-28"]
+        self.log_path = Path(self.folder.name) / "log.txt"
+        self.log = open(self.log_path, "wb")
+        self.process = subprocess.Popen([BINARY, "serve", model, "--port", "0", *arguments], stdout=subprocess.PIPE,
+                                        stderr=self.log, env={**os.environ, **(env or {})})
+        said = self.process.stdout.readline().decode()
+        match = re.search(r":(\d+)$", said.strip())
+        if not match:
+            self.process.wait(30)
+            raise RuntimeError(f"the server did not start: {self.log_path.read_text()}")
+        self.port = int(match.group(1))
+        self.url = f"http://127.0.0.1:{self.port}"
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=120, trust_env=False)
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self):
+        for _ in range(1200):
+            if self.client.get("/health").status_code == 200:
+                return
+            time.sleep(0.05)
+        raise RuntimeError("the server is not ready")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self, seconds=30):
+        """Stops it as a service manager does; it must end well."""
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(seconds)
+        self.process.stdout.close()
+        self.log.close()
+        log = self.log_path.read_text(errors="replace")
+        self.folder.cleanup()
+        assert code == 0, f"exit code {code}: {log[-3000:]}"
+
+    def logged(self):
+        return self.log_path.read_text(errors="replace")
+
+    def post(self, path, body, **options):
+        return self.client.post(path, json=body, **options)
+
+    def chat(self, content="What is the capital of Japan?", **body):
+        messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
+        body = {"messages": messages, "temperature": 0, **body}
+        return self.post("/v1/chat/completions", body)
+
+    def stream(self, path, body, **options):
+        """The data of a stream's events, parsed, [DONE] as a string."""
+        with self.client.stream("POST", path, json={**body, "stream": True}, **options) as response:
+            assert response.status_code == 200, response.read()
+            assert response.headers["content-type"].startswith("text/event-stream")
+            return [read_event(text) for text in response.iter_lines() if text.startswith("data: ")]
+
+    def stream_chat(self, content="What is the capital of Japan?", **body):
+        messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
+        return self.stream("/v1/chat/completions", {"messages": messages, "temperature": 0, **body})
+
+    def metric(self, name):
+        text = self.client.get("/metrics").text
+        return float(re.search(rf"^gossamer_{name} (\S+)$", text, re.M).group(1))
+
+    def memory(self):
+        """Resident bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+
+
+def read_event(text):
+    data = text[len("data: "):]
+    return data if data == "[DONE]" else json.loads(data)
+
+
+def joined(events, choice=0):
+    """What the deltas of a chat stream add up to."""
+    message = {"content": "", "reasoning": "", "tool_calls": [], "finish_reason": None, "roles": []}
+    for event in events:
+        for one in event["choices"] if event != "[DONE]" else []:
+            if one["index"] != choice:
+                continue
+            delta = one["delta"]
+            if "role" in delta:
+                message["roles"].append(delta["role"])
+            message["content"] += delta.get("content") or ""
+            message["reasoning"] += delta.get("reasoning") or ""
+            assert delta.get("reasoning") == delta.get("reasoning_content")
+            for call in delta.get("tool_calls", []):
+                if call["index"] == len(message["tool_calls"]):
+                    message["tool_calls"].append({"id": call["id"], "name": call["function"]["name"], "arguments": ""})
+                else:
+                    assert "id" not in call and "name" not in call["function"]
+                message["tool_calls"][call["index"]]["arguments"] += call["function"]["arguments"]
+            message["finish_reason"] = one["finish_reason"] or message["finish_reason"]
+    return message

@@ -1,0 +1,178 @@
+/* What is kept of past requests: found by their longest common prefix, exact, bounded, apart by scope. */
+#include "server/prefix_cache.h"
+#include "tests/support/check.h"
+#include "tests/support/files.h"
+#include "tests/support/tiny_model.h"
+
+#include <stdlib.h>
+
+#define N_CTX 1500
+
+struct fixture {
+    char *folder;
+    struct gs_engine *engine;
+    struct gs_prefix_cache *cache;
+    size_t n_vocab;
+    int32_t tokens[N_CTX];
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct gs_error error;
+    struct tiny_options options = tiny_options_default();
+    options.n_layer = 2;
+    f->folder = test_folder_make();
+    tiny_checkpoint_write(&options, f->folder);
+    assert_ok(gs_engine_open(f->folder, NULL, &f->engine, &error), &error);
+    assert_ok(gs_prefix_cache_open(f->engine, 8u << 20, &f->cache, &error), &error);
+    f->n_vocab = (size_t)gs_engine_info(f->engine)->n_vocab;
+    for (size_t i = 0; i < N_CTX; i++)
+        f->tokens[i] = (int32_t)((i * 31 + i / 5) % 120);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    gs_prefix_cache_close(f->cache);
+    gs_engine_close(f->engine);
+    test_folder_remove(f->folder);
+    free(f);
+    return 0;
+}
+
+static struct gs_timeline_state open_state(const struct fixture *f)
+{
+    struct gs_timeline_state state = {0};
+    struct gs_error error;
+    assert_ok(gs_session_open(f->engine, N_CTX, &state.session, &error), &error);
+    return state;
+}
+
+/* Runs the first `count` tokens of f->tokens. */
+static struct gs_timeline_state run(const struct fixture *f, size_t count)
+{
+    struct gs_timeline_state state = open_state(f);
+    struct gs_error error;
+    assert_ok(gs_session_sync(state.session, f->tokens, count, NULL, &error), &error);
+    state.least = gs_timeline_least(f->engine, count);
+    return state;
+}
+
+static void keep(const struct fixture *f, size_t scope, size_t count)
+{
+    struct gs_timeline_state state = run(f, count);
+    gs_prefix_cache_keep(f->cache, scope, &state);
+    gs_session_close(state.session);
+}
+
+/* Goes on from what the cache has of the first `count` tokens, but for the last; the logits equal a cold
+ * run's. */
+static size_t use(const struct fixture *f, size_t scope, const int32_t *tokens, size_t count)
+{
+    struct gs_timeline_state state = open_state(f), cold = open_state(f);
+    struct gs_error error;
+    size_t reused;
+    gs_prefix_cache_use(f->cache, scope, tokens, count, &state, &reused);
+    assert_true(reused < count);
+    assert_int_equal(gs_session_n_cached(state.session), reused);
+    const size_t piece = 100;
+    for (size_t at = reused; at < count; at += piece) {
+        size_t n = count - at < piece ? count - at : piece;
+        struct gs_batch_item item = {state.session, tokens + at, n, GS_WANT_LAST};
+        assert_ok(gs_batch_run(f->engine, &item, 1, NULL, NULL, NULL, &error), &error);
+    }
+    assert_ok(gs_session_sync(cold.session, tokens, count, NULL, &error), &error);
+    assert_memory_equal(gs_session_logits(state.session), gs_session_logits(cold.session),
+                        f->n_vocab * sizeof(float));
+    gs_session_close(state.session);
+    gs_session_close(cold.session);
+    return reused;
+}
+
+static void a_prefix_is_found_and_exact(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(use(f, 0, f->tokens, 40), 0);
+    keep(f, 0, 40);
+    keep(f, 0, 700); /* far past the window of 16 and the longest step */
+    assert_int_equal(use(f, 0, f->tokens, 40), 39);
+    assert_int_equal(use(f, 0, f->tokens, 60), 40); /* the longer one cannot go back that far */
+    assert_int_equal(use(f, 0, f->tokens, 700), 699);
+    assert_int_equal(use(f, 0, f->tokens, 900), 700);
+    gs_prefix_cache_clear(f->cache);
+}
+
+/* Beyond the reach of the rings only what was kept there serves; within it the longer timeline does. */
+static void rings_reach_back_so_far(void **state)
+{
+    struct fixture *f = *state;
+    int32_t other[N_CTX];
+    memcpy(other, f->tokens, sizeof other);
+    size_t reach = gs_batch_max_tokens(f->engine);
+    keep(f, 0, 700);
+    other[700 - reach] ^= 1;
+    assert_int_equal(use(f, 0, other, 800), 700 - reach);
+    memcpy(other, f->tokens, sizeof other);
+    other[100] ^= 1;
+    assert_int_equal(use(f, 0, other, 800), 0);
+    keep(f, 0, 100);
+    assert_int_equal(use(f, 0, other, 800), 100);
+    gs_prefix_cache_clear(f->cache);
+}
+
+static void scopes_do_not_share(void **state)
+{
+    struct fixture *f = *state;
+    keep(f, 1, 50);
+    assert_int_equal(use(f, 2, f->tokens, 60), 0);
+    assert_int_equal(use(f, 1, f->tokens, 60), 50);
+    gs_prefix_cache_clear(f->cache);
+}
+
+static void the_budget_holds(void **state)
+{
+    struct fixture *f = *state;
+    struct gs_prefix_cache *before = f->cache, *small;
+    struct gs_error error;
+    uint64_t each = gs_session_bytes(f->engine, 60);
+    assert_ok(gs_prefix_cache_open(f->engine, 3 * each, &small, &error), &error);
+    f->cache = small;
+    for (size_t i = 0; i < 6; i++) {
+        f->tokens[0] = (int32_t)i; /* six prompts that have nothing in common */
+        keep(f, 0, 60);
+        struct gs_prefix_figures figures = gs_prefix_cache_figures(small);
+        assert_true(figures.bytes <= figures.max_bytes);
+        assert_int_equal(figures.n_entry, i < 3 ? i + 1 : 3);
+    }
+    for (int32_t i = 3; i < 6; i++) {
+        f->tokens[0] = i;
+        assert_true(gs_prefix_cache_has(small, 0, f->tokens, 60));
+    }
+    f->tokens[0] = 3; /* used now: 4 is the oldest */
+    assert_int_equal(use(f, 0, f->tokens, 61), 60);
+    f->tokens[0] = 7;
+    keep(f, 0, 60);
+    f->tokens[0] = 3;
+    assert_true(gs_prefix_cache_has(small, 0, f->tokens, 60));
+    f->tokens[0] = 4;
+    assert_false(gs_prefix_cache_has(small, 0, f->tokens, 60));
+    keep(f, 0, 1400); /* more than the whole budget: not kept, and nothing goes for it */
+    assert_int_equal(gs_prefix_cache_figures(small).n_entry, 3);
+    gs_prefix_cache_close(small);
+    f->cache = before;
+    f->tokens[0] = 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prefix_is_found_and_exact),
+        cmocka_unit_test(rings_reach_back_so_far),
+        cmocka_unit_test(scopes_do_not_share),
+        cmocka_unit_test(the_budget_holds),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
