@@ -1,4 +1,4 @@
-# gossamer: GNU Make. Targets: all (default), demo, check, oracle, asan, lint, fuzz, bench, install, clean.
+# gossamer: GNU Make. Targets: all (default), demo, check, check-server, oracle, asan, lint, fuzz, bench, install, clean.
 #
 #   make BUILD=dir      build somewhere else        make CC=clang      another compiler
 #   make CFLAGS='-O0 -g'                            make WERROR=1      warnings are errors
@@ -47,6 +47,15 @@ else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
 $(info gossamer chat has no line editing: it needs libedit (scripts/setup.sh installs it))
 endif
 
+# Optional: without it "gossamer serve" says what it lacks. SERVE=no leaves it out on purpose.
+SERVE ?= $(shell $(PKG_CONFIG) --exists libmicrohttpd 2>/dev/null && echo yes || echo no)
+ifeq ($(SERVE),yes)
+SERVE_CFLAGS := $(shell $(PKG_CONFIG) --cflags libmicrohttpd)
+SERVE_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd)
+else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
+$(info gossamer serve is left out: it needs libmicrohttpd (scripts/setup.sh installs it))
+endif
+
 # One short line for each command; V=1 shows it whole.
 ifdef V
 say =
@@ -63,12 +72,12 @@ WARNINGS += -Werror
 endif
 # No contraction into fused multiply-add: the exact backend's bits are the same on every processor.
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. -ffp-contract=off -fno-math-errno $(WARNINGS) \
-              $(JANSSON_CFLAGS) $(PULL_CFLAGS) $(EDIT_CFLAGS) -pthread -MMD -MP $(CFLAGS)
+              $(JANSSON_CFLAGS) $(PULL_CFLAGS) $(EDIT_CFLAGS) $(SERVE_CFLAGS) -pthread -MMD -MP $(CFLAGS)
 LIBS := $(JANSSON_LIBS) -lm -pthread
 
 # ---------------------------------------------------------------- files
 
-LIB_DIRS := base format text chat model backend backend/cpu engine
+LIB_DIRS := base format text chat model backend backend/cpu backend/gpu backend/cuda engine
 LIB_SRC  := $(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c))
 # Part of the binary, not of the library: a program that links libgossamer.a needs no libcurl.
 ifeq ($(PULL),yes)
@@ -77,6 +86,14 @@ else
 HUB_SRC  := src/hub/absent.c src/hub/cache.c src/hub/listing.c src/hub/name.c src/hub/ranges.c
 endif
 HUB_OBJ  := $(HUB_SRC:%.c=$(BUILD)/%.o)
+# The same for the server and libmicrohttpd.
+SERVE_SRC := $(wildcard src/server/*.c src/server/page/*.c)
+ifeq ($(SERVE),yes)
+SERVE_SRC := $(filter-out src/server/absent.c,$(SERVE_SRC))
+else
+SERVE_SRC := $(filter-out src/server/http_daemon.c,$(SERVE_SRC))
+endif
+SERVE_OBJ := $(SERVE_SRC:%.c=$(BUILD)/%.o)
 CLI_SRC  := $(wildcard src/cli/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
@@ -84,14 +101,41 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 # Each file of kernels/ is compiled once per instruction set; GS_ISA names the variant inside it.
 KERNEL_SRC := $(wildcard src/backend/cpu/kernels/*.c)
 ISA_FLAGS_generic :=
-ISA_FLAGS_avx2    := -mavx2
-ISA_FLAGS_avx512  := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+ISA_FLAGS_avx2    := -mavx2 -mfma -mf16c
+ISA_FLAGS_avx512  := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512) -mavx512vnni -mavx512vbmi
+ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512vnni) -mavx512bf16
+ISA_FLAGS_dotprod := -march=armv8.2-a+dotprod
 ifeq ($(ARCH),x86_64)
-ISAS := generic avx2 avx512
+ISAS := generic avx2 avx512 avx512vnni avx512bf16
+else ifeq ($(ARCH),aarch64)
+ISAS := generic dotprod
 else
 ISAS := generic
 endif
 LIB_OBJ += $(foreach i,$(ISAS),$(KERNEL_SRC:%.c=$(BUILD)/%.$(i).o))
+
+# CUDA: each file of kernels becomes a fat binary, and all of them a part of the binary; the driver is opened at
+# run time. Without nvcc the binary has no CUDA kernels and says so. CUDA=no leaves them out on purpose;
+# CUDA_ARCHS="90a" compiles for fewer devices.
+NVCC       ?= $(shell command -v nvcc || ls build/cuda/lib/python3*/site-packages/nvidia/cu13/bin/nvcc 2>/dev/null || echo nvcc)
+CUDA       ?= $(shell command -v $(NVCC) >/dev/null 2>&1 && echo yes || echo no)
+CUDA_ARCHS ?= 80 86 89 90a 100 120
+CUDA_SRC   := $(wildcard src/backend/gpu/*.cu)
+ifeq ($(CUDA),yes)
+CUDA_FATBIN := $(CUDA_SRC:%.cu=$(BUILD)/%.fatbin)
+CUDA_TOOLKIT := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | awk '{print $$1 * 1000 + $$2 * 10}')
+# The decode and batch kernels are for 9.0 and later alone.
+CUDA_NEWER  := $(or $(filter-out 80 86 89,$(CUDA_ARCHS)),90a)
+NVCC_FLAGS  := -O3 -std=c++17 -Isrc
+NVCC_ARCHS   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
+$(BUILD)/src/backend/gpu/decode_%.fatbin $(BUILD)/src/backend/gpu/batch_%.fatbin: \
+    NVCC_ARCHS = $(foreach a,$(CUDA_NEWER),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
+LIB_SRC := $(filter-out src/backend/cuda/modules_absent.c,$(LIB_SRC))
+LIB_OBJ := $(filter-out $(BUILD)/src/backend/cuda/modules_absent.o,$(LIB_OBJ)) $(BUILD)/src/backend/cuda/modules.o
+else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
+$(info the cuda backend has no kernels in this build: it needs nvcc, of CUDA 12.8 or later)
+endif
 
 TEST_SRC     := $(wildcard tests/*/test_*.c)
 ifneq ($(PULL),yes) # what needs the libraries
@@ -105,7 +149,7 @@ FUZZ_BIN     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 BENCH_SRC    := $(wildcard bench/bench_*.c)
 BENCH_BIN    := $(BENCH_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all demo check check-unit oracle asan lint lint-layers format fuzz bench install clean
+.PHONY: all demo check check-unit check-server oracle asan lint lint-layers format fuzz bench install clean
 .SECONDARY:
 
 all: $(BUILD)/gossamer $(BUILD)/libgossamer.a
@@ -114,8 +158,12 @@ $(BUILD)/libgossamer.a: $(LIB_OBJ)
 	@rm -f $@
 	$(call say,ar,$@)$(AR) rcs $@ $^
 
-$(BUILD)/gossamer: $(CLI_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
-	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(EDIT_LIBS) $(LIBS) -o $@
+$(BUILD)/gossamer: $(CLI_OBJ) $(SERVE_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
+	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(EDIT_LIBS) $(SERVE_LIBS) $(LIBS) -o $@
+
+# Files that become part of an object (.incbin).
+$(BUILD)/src/server/page/page.o: $(wildcard src/server/page/*)
+$(BUILD)/src/server/openapi.o: $(wildcard src/server/openapi.json)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -127,6 +175,17 @@ $(BUILD)/%.$(1).o: %.c
 	$$(call say,cc,$$<\ $(1))$$(CC) $$(ALL_CFLAGS) $(ISA_FLAGS_$(1)) -DGS_ISA=$(1) -c $$< -o $$@
 endef
 $(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
+
+$(BUILD)/%.fatbin: %.cu
+	@mkdir -p $(@D)
+	$(call say,nvcc,$<)$(NVCC) $(NVCC_FLAGS) $(NVCC_ARCHS) -MD -MF $(@:.fatbin=.fatbin.d) -fatbin $< -o $@
+
+$(BUILD)/src/backend/cuda/modules.S: $(CUDA_FATBIN) scripts/embed-cuda.sh
+	@mkdir -p $(@D)
+	$(call say,embed,$@)sh scripts/embed-cuda.sh $(CUDA_TOOLKIT) $(CUDA_FATBIN) > $@.new && mv $@.new $@
+
+$(BUILD)/src/backend/cuda/modules.o: $(BUILD)/src/backend/cuda/modules.S
+	$(call say,as,$<)$(CC) -c $< -o $@
 
 # ---------------------------------------------------------------- use
 
@@ -147,24 +206,34 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT_OBJ) $(BUILD)/libgossamer.a
 $(BUILD)/tests/hub/%: $(BUILD)/tests/hub/%.o $(SUPPORT_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
 
+$(BUILD)/tests/server/%: $(BUILD)/tests/server/%.o $(SUPPORT_OBJ) $(SERVE_OBJ) $(BUILD)/libgossamer.a
+	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(SERVE_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
+
 check: all check-unit
 
 check-unit: $(BUILD)/gossamer $(TEST_BIN)
 	@sh scripts/run-tests.sh $(BUILD) $(TEST_BIN)
 
+# The server with real clients: needs build/venv (scripts/setup.sh --server). LOAD_SECONDS and LOAD_STREAMS
+# lengthen the load test (docs/server.md).
+check-server: $(BUILD)/gossamer
+	GOSSAMER=$(abspath $(BUILD)/gossamer) $(PYTHON) -m pytest -q -p no:cacheprovider tests/server
+
 # AddressSanitizer and UndefinedBehaviorSanitizer over the same tests, in a build folder of their own.
 asan:
-	$(MAKE) BUILD=$(BUILD)/asan LDFLAGS='-fsanitize=address,undefined' \
+	$(MAKE) BUILD=$(BUILD)/asan CUDA=no LDFLAGS='-fsanitize=address,undefined' \
 	    CFLAGS='-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer' \
 	    check-unit
 
 # The goldens made anew by transformers and compared with the committed ones and with gossamer.
 oracle: all $(addprefix $(BUILD)/tests/,golden/test_golden golden/test_golden_tables text/tokenize_driver \
-        format/safetensors_driver)
+        format/safetensors_driver chat/schema_driver)
 	$(PYTHON) tools/oracle/check_live.py --gossamer $(BUILD)/gossamer
 	$(PYTHON) tests/text/compare_tokenizers.py --driver $(BUILD)/tests/text/tokenize_driver 20000 1
 	$(PYTHON) tests/format/compare_safetensors.py $(BUILD)/tests/format/safetensors_driver
+	$(PYTHON) tests/chat/compare_schema.py --driver $(BUILD)/tests/chat/schema_driver --tokenizer models/demo
 	$(PYTHON) tools/oracle/check_harmony.py --gossamer $(BUILD)/gossamer
+	$(PYTHON) tools/synth/check.py --gossamer $(BUILD)/gossamer
 
 # libFuzzer targets (clang), FUZZ_SECONDS over all of them, from the seed corpora under tests/fuzz/corpus.
 FUZZ_SECONDS ?= 60
@@ -175,7 +244,9 @@ fuzz:
 
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libgossamer.a
 	@mkdir -p $(@D)
-	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter-out %.a,$^) $(filter %.a,$^) $(LIBS) -o $@
+
+$(BUILD)/bench/bench_kernels: $(BUILD)/tests/support/kernel_cases.o
 
 bench: all $(BENCH_BIN)
 	@sh scripts/run-bench.sh $(BUILD)

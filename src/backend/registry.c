@@ -1,12 +1,14 @@
 #include "backend/registry.h"
 
 #include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda.h"
 #include "base/status.h"
 
 #include <string.h>
 
 /* Best first. */
 static const struct gs_backend *const backends[] = {
+    &gs_backend_cuda,
     &gs_backend_cpu,
 };
 

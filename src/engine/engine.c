@@ -122,7 +122,9 @@ gs_status gs_engine_plan(const struct gs_engine *engine, int64_t n_ctx, struct g
     plan->weight_bytes = engine->weights->bytes;
     plan->kv_bytes = engine->backend->kv_bytes(engine->device, n_ctx);
     plan->scratch_bytes = engine->backend->scratch_bytes(engine->device);
-    plan->available_bytes = gs_memory_available();
+    plan->available_bytes = engine->backend->memory_available
+                                ? engine->backend->memory_available(engine->device)
+                                : gs_memory_available();
     plan->largest_n_ctx = engine->info.max_ctx;
     if (plan->available_bytes > 0)
         plan->largest_n_ctx = plan->available_bytes > plan->scratch_bytes

@@ -320,11 +320,12 @@ class Generator:
         normal = bf16_normal_table()
         self.matrix = to_bf16(normal * 0.02)
         self.norm = to_bf16(1 + normal * 0.1)
+        self.out = to_bf16(normal * 0.003)
         self.unit = to_bf16(normal)
         self.router = to_bf16(normal * 0.08)
         self.skew = to_bf16(normal * 1.2)
         self.scales = np.array([118 + i % 5 for i in range(256)], dtype=np.uint8)
-        self.down_scales = self.scales - 3
+        self.down_scales = self.scales - 6
 
     def chunks(self, name, count):
         """The bytes of a Hugging Face tensor, in pieces."""
@@ -346,6 +347,8 @@ class Generator:
                     table = self.norm
                 elif name.endswith(("sinks", "embed_tokens.weight")):
                     table = self.unit
+                elif name.endswith("o_proj.weight"):
+                    table = self.out
                 elif name.endswith("router.weight"):
                     table = self.router
                 elif name.endswith("router.bias"):

@@ -1,0 +1,176 @@
+/*
+ * What the decode kernels share: the asynchronous stream of weights, the tensor-core product with float32
+ * activations, and the hand-over of vectors between stages.
+ *
+ * A vector x of float32 is multiplied as three bfloat16 terms (high, middle, low), which together hold all
+ * its bits, in three columns of mma.m16n8k16: products are exact, sums are float32. Weights are the A
+ * operand, in an order that makes every load 16 bytes a lane. Fragment coordinates: lane = 4*g + q.
+ *
+ * Split vector: [n/32][T][3 terms][32] bfloat16: a block of 32 elements of all rows and terms lies together.
+ * Within a block lane quarter q owns elements 8q ... 8q+7; of these step j (0, 1) of k16 takes 4j ... 4j+3.
+ *
+ * Strip: 16 rows of a matrix. A strip's k-range is cut into chunks, each contiguous in memory, and all chunks
+ * of a stage form one sequence, which is cut evenly among all warps of the grid: no barrier while streaming.
+ */
+#ifndef GS_BACKEND_GPU_DECODE_COMMON_CUH
+#define GS_BACKEND_GPU_DECODE_COMMON_CUH
+
+#include "backend/gpu/decode_launch.h"
+#include "backend/gpu/gpu.h"
+
+#define WARPS   GS_DECODE_WARPS
+#define THREADS (GS_DECODE_WARPS * 32)
+
+/* ---------------------------------------------------------------- memory */
+
+GS_DEVICE uint32_t shared_address(const void *pointer)
+{
+    return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+
+GS_DEVICE void barrier_init(uint32_t bar)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(bar) : "memory");
+}
+
+GS_DEVICE void barrier_init_fence(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* One thread: announce `bytes` and start the copy of as many from global to shared memory. */
+GS_DEVICE void copy_start(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(bar)
+        : "memory");
+}
+
+/* The same for weights, which are read once: they shall not push activations out of L2. */
+GS_DEVICE void copy_start_once(uint32_t to, const void *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
+        "%2, [%3], %4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(bar), "l"(policy)
+        : "memory");
+}
+
+GS_DEVICE uint64_t policy_read_once(void)
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* A hint: these bytes will be wanted. */
+GS_DEVICE void prefetch_to_l2(const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+GS_DEVICE void barrier_wait(uint32_t bar, uint32_t phase)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra finished;\n"
+                 "bra again;\n"
+                 "finished:\n"
+                 "}" ::"r"(bar),
+                 "r"(phase)
+                 : "memory");
+}
+
+struct u32x4 {
+    uint32_t x, y, z, w;
+} __attribute__((aligned(16)));
+
+GS_DEVICE struct u32x4 load_shared_16(uint32_t at)
+{
+    struct u32x4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+
+GS_DEVICE uint32_t load_shared_4(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+    return v;
+}
+
+/* What other kernels wrote is read past the L1 cache, which knows nothing of their writes. */
+GS_DEVICE float load_fresh(const float *at)
+{
+    return __ldcg(at);
+}
+
+#ifdef GS_DECODE_TRACE /* bench: when a block passes `point`, in s.projected [layer*8+stage][256][8] */
+#define TRACE(stage, point)                                                                                  \
+    do {                                                                                                     \
+        if (gs_thread() == 0 && args.s.projected) {                                                          \
+            uint64_t now_;                                                                                   \
+            asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now_)::"memory");                                \
+            ((uint64_t *)args.s.projected)[((args.layer * 8 + (stage)) * 256 + gs_block()) * 8 + (point)] =  \
+                now_;                                                                                        \
+        }                                                                                                    \
+    } while (0)
+#else
+#define TRACE(stage, point) ((void)0)
+#endif
+
+/* ---------------------------------------------------------------- products */
+
+/* c[16 rows][8 columns] += a[16][16] b[16][8]; bfloat16 operands, float32 sums. */
+GS_DEVICE void mma_bf16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Two floats rounded to bfloat16, the first in the low half. */
+GS_DEVICE uint32_t pack_bf16(float low, float high)
+{
+    uint32_t packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+/* The three terms of two neighbouring elements. */
+GS_DEVICE void split_pair(float a, float b, uint32_t terms[3])
+{
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        terms[i] = pack_bf16(a, b);
+        a -= gs_float_of_bits(terms[i] << 16);
+        b -= gs_float_of_bits(terms[i] & 0xffff0000u);
+    }
+}
+
+/* Word of term `term` of elements i, i+1 (i even) of row t in a split vector of n_rows rows. */
+GS_DEVICE uint32_t split_word(int i, int t, int term, int n_rows)
+{
+    return (uint32_t)(((i / 32 * n_rows + t) * 3 + term) * 16 + i % 32 / 2);
+}
+
+/* ---------------------------------------------------------------- the stream of weights */
+
+/* The first and the number of the chunks of part `part` of `parts` of [0, n). */
+GS_DEVICE void share_of(int n, int part, int parts, int *first, int *count)
+{
+    int begin = (int)((int64_t)n * part / parts), end = (int)((int64_t)n * (part + 1) / parts);
+    *first = begin;
+    *count = end - begin;
+}
+
+#endif

@@ -1,0 +1,113 @@
+/*
+ * A GPU backend's device: the model in device memory, the scratch that forward works in, and the captured
+ * graphs. One kind for all drivers: what differs is behind api.h.
+ */
+#ifndef GS_BACKEND_GPU_DEVICE_H
+#define GS_BACKEND_GPU_DEVICE_H
+
+#include "backend/backend.h"
+#include "backend/gpu/backend.h"
+
+#define GS_GPU_LOGIT_ROWS   64  /* rows whose logits are computed at a time */
+#define GS_GPU_GRAPH_ROWS   64  /* a decode step of up to so many timelines is a captured graph */
+#define GS_GPU_MAX_GRAPHS   64  /* captured at a time */
+#define GS_GPU_CHAIN_TOKENS 256 /* of a chain of greedy steps at most */
+
+/* Which kernels run a layer. */
+enum gs_gpu_family {
+    GS_GPU_SIMPLE,
+    GS_GPU_DECODE,
+    GS_GPU_BATCH,
+    GS_GPU_PREFILL,
+};
+
+/* A captured decode step: of n_rows timelines whose positions are below n_ctx. */
+struct gs_gpu_step_graph {
+    int32_t n_rows;
+    int32_t chained; /* ends with gs_simple_next */
+    int64_t n_ctx;
+    struct gs_gpu_graph *graph;
+};
+
+struct gs_device {
+    const struct gs_gpu_api *api;
+    struct gs_gpu *gpu;
+    struct gs_gpu_machine machine;
+    struct gs_gpu_stream *stream;
+    enum gs_precision precision;
+    enum gs_weight_format format;
+
+    const struct gs_weights *weights; /* the host's views; NULL: not loaded */
+    struct gs_gpu_dims dims;
+    struct gs_yarn yarn;
+    struct gs_gpu_layer *layers;      /* [n_layer], pointers into device memory */
+    struct gs_gpu_layer *wide_layers; /* [n_layer]: the same with dense matrices in bfloat16, for prefill */
+    struct gs_gpu_matrix embedding, head;
+    const float *norm;
+    struct gs_gpu_scratch scratch;
+
+    void **blocks; /* [n_blocks]: device memory, released with the device */
+    size_t n_blocks, block_capacity;
+    uint64_t weight_bytes, scratch_bytes; /* on the device */
+
+    struct gs_gpu_row *host_rows; /* pinned [max_rows] */
+    float *host_logits;           /* pinned [GS_GPU_GRAPH_ROWS][n_vocab]: of the last decode step */
+    int32_t *host_tokens;         /* pinned [1 + GS_GPU_CHAIN_TOKENS] */
+    float *many_logits;           /* [n_logit_rows][n_vocab], where more than GS_GPU_GRAPH_ROWS are wanted */
+    size_t many_capacity;         /* rows */
+    size_t n_logit_rows;          /* of the last forward */
+    /* Host memory for taps: [max_rows][widest], [max_rows][d_model], [2][GS_GPU_GRAPH_ROWS][d_model]. */
+    float *tapped, *tapped_before, *tapped_pair;
+
+    struct gs_gpu_step_graph graphs[GS_GPU_MAX_GRAPHS];
+    size_t n_graphs;
+
+    gs_tap_fn *tap;
+    void *tap_user;
+    struct gs_backend_stats stats;
+};
+
+/* One timeline's cache: kernels.h says how it lies. */
+struct gs_kv {
+    struct gs_device *device;
+    int64_t capacity;
+    int64_t length;                    /* tokens whose keys and values are complete, in every layer */
+    int64_t ring_first;                /* the first position that the rings still hold */
+    void *memory;                      /* of all layers, and of the table below */
+    struct gs_gpu_kv_layer *layers;    /* [n_layer], pointers into device memory */
+    struct gs_gpu_kv_layer *on_device; /* the same table in device memory */
+};
+
+/* Device memory that lives as long as the device. */
+gs_status gs_gpu_take(struct gs_device *device, uint64_t bytes, const char *what, void **out,
+                      struct gs_error *error);
+
+/* load.c: fills layers, embedding, head, norm and the rope table. */
+gs_status gs_gpu_load_weights(struct gs_device *device, gs_progress_fn *progress, void *progress_user,
+                              struct gs_error *error);
+
+/* kv.c. To be told before positions up to length + n_tokens - 1 are written. */
+void gs_gpu_kv_begin_write(struct gs_kv *kv, int64_t n_tokens);
+
+/* forward.c */
+struct gs_gpu_call {
+    int32_t n_rows, n_logit_rows;
+    int64_t n_ctx; /* positions of the call are below */
+    enum gs_gpu_family family;
+    bool overlap; /* programmatic dependent launch */
+};
+/* Queues the whole model for rows that are in scratch.rows; the logits stay on the device. */
+gs_status gs_gpu_queue_model(struct gs_device *device, const struct gs_gpu_call *call,
+                             const _Atomic bool *cancelled, struct gs_error *error);
+enum gs_gpu_family gs_gpu_choose_family(struct gs_device *device, int32_t n_rows, int64_t n_ctx);
+
+/* graph.c: the captured form of a decode step; from the cache where it is there. */
+gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *call, bool chained,
+                            const struct gs_gpu_graph **out, struct gs_error *error);
+void gs_gpu_free_graphs(struct gs_device *device);
+
+/* A launch of a kernel with its own arguments, of n threads in blocks of `block`. */
+gs_status gs_gpu_run(struct gs_device *device, const char *kernel, const void *args, uint64_t n_threads,
+                     uint32_t block, struct gs_error *error);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * A decode step as a captured graph. Tokens, positions and timelines are read from device memory, so that a
+ * graph serves every step of the same number of rows; positions are bounded by a power of two, since the
+ * number of blocks that share the keys is part of a graph.
+ */
+#include "backend/gpu/device.h"
+#include "base/status.h"
+
+#define MIN_CONTEXT 1024 /* positions of the smallest graph */
+
+static gs_status capture(struct gs_device *device, const struct gs_gpu_call *call, bool chained,
+                         struct gs_gpu_graph **out, struct gs_error *error)
+{
+    const struct gs_gpu_api *api = device->api;
+    gs_status status = api->capture_begin(device->gpu, device->stream, error);
+    if (status != GS_OK)
+        return status;
+    status = gs_gpu_queue_model(device, call, NULL, error);
+    if (status == GS_OK && chained) {
+        struct gs_gpu_args args = {.dims = device->dims, .s = device->scratch, .n_rows = 1};
+        struct gs_gpu_launch launch = {.kernel = "gs_simple_next", .grid = {1, 1, 1}, .block = 1};
+        status = api->launch(device->gpu, device->stream, &launch, &args, call->overlap, error);
+    }
+    /* Ended in any case: the stream is of no use while it records. */
+    gs_status ended = api->capture_end(device->gpu, device->stream, out, status == GS_OK ? error : NULL);
+    if (status == GS_OK)
+        return ended;
+    api->graph_free(device->gpu, *out);
+    *out = NULL;
+    return status;
+}
+
+gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *call, bool chained,
+                            const struct gs_gpu_graph **out, struct gs_error *error)
+{
+    int64_t n_ctx = MIN_CONTEXT;
+    while (n_ctx < call->n_ctx)
+        n_ctx *= 2;
+    for (size_t i = 0; i < device->n_graphs; i++) {
+        const struct gs_gpu_step_graph *known = &device->graphs[i];
+        if (known->n_rows == call->n_rows && known->n_ctx == n_ctx && known->chained == chained) {
+            *out = known->graph;
+            return GS_OK;
+        }
+    }
+    if (device->n_graphs == GS_GPU_MAX_GRAPHS)
+        gs_gpu_free_graphs(device);
+    struct gs_gpu_call captured = *call;
+    captured.n_ctx = n_ctx;
+    captured.overlap = device->machine.capability >= 90;
+    captured.family = gs_gpu_choose_family(device, call->n_rows, n_ctx);
+    struct gs_gpu_graph *graph = NULL;
+    gs_status status = capture(device, &captured, chained, &graph, error);
+    if (status != GS_OK)
+        return status;
+    device->graphs[device->n_graphs++] = (struct gs_gpu_step_graph){call->n_rows, chained, n_ctx, graph};
+    *out = graph;
+    return GS_OK;
+}
+
+void gs_gpu_free_graphs(struct gs_device *device)
+{
+    for (size_t i = 0; i < device->n_graphs; i++)
+        device->api->graph_free(device->gpu, device->graphs[i].graph);
+    device->n_graphs = 0;
+}

@@ -1,0 +1,335 @@
+/* Timelines in device memory. The rules of rings are those of backend/cpu/kv.c. */
+#include "backend/gpu/device.h"
+#include "backend/gpu/simple.h"
+#include "base/checked.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 256 /* bytes, of each layer's keys and values */
+
+static const struct gs_config *config_of(const struct gs_device *device)
+{
+    return &device->weights->config;
+}
+
+static int64_t element_bytes(const struct gs_device *device)
+{
+    return device->precision == GS_PRECISION_EXACT ? 4 : 2;
+}
+
+static int64_t slot_count(const struct gs_device *device, int64_t layer, int64_t capacity)
+{
+    int64_t ring = device->dims.window + device->dims.max_rows;
+    return config_of(device)->layer_is_window[layer] && ring < capacity ? ring : capacity;
+}
+
+/* Bytes of a layer's keys, aligned; its values take as many. */
+static uint64_t part_bytes(const struct gs_device *device, int64_t layer, int64_t capacity)
+{
+    const struct gs_config *c = config_of(device);
+    uint64_t bytes =
+        (uint64_t)(slot_count(device, layer, capacity) * c->n_kv_head * c->d_head * element_bytes(device));
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static uint64_t table_bytes(const struct gs_device *device)
+{
+    uint64_t bytes = (uint64_t)config_of(device)->n_layer * sizeof(struct gs_gpu_kv_layer);
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+uint64_t gs_gpu_kv_bytes(const struct gs_device *device, int64_t capacity)
+{
+    uint64_t bytes = table_bytes(device);
+    for (int64_t layer = 0; layer < config_of(device)->n_layer; layer++)
+        bytes += 2 * part_bytes(device, layer, capacity);
+    return bytes;
+}
+
+gs_status gs_gpu_kv_create(struct gs_device *device, int64_t capacity, struct gs_kv **out,
+                           struct gs_error *error)
+{
+    const struct gs_gpu_api *api = device->api;
+    int64_t n_layer = config_of(device)->n_layer;
+    uint64_t bytes = gs_gpu_kv_bytes(device, capacity);
+    *out = NULL;
+    struct gs_kv *kv = calloc(1, sizeof *kv);
+    if (!kv)
+        return gs_fail_memory(error, sizeof *kv);
+    kv->device = device;
+    kv->capacity = capacity;
+    kv->layers = calloc((size_t)n_layer, sizeof *kv->layers);
+    gs_status status = kv->layers ? api->alloc(device->gpu, bytes, "a context's cache", &kv->memory, error)
+                                  : gs_fail_memory(error, (uint64_t)n_layer * sizeof *kv->layers);
+    if (status != GS_OK)
+        goto cleanup;
+    char *next = kv->memory;
+    kv->on_device = (struct gs_gpu_kv_layer *)(void *)next;
+    next += table_bytes(device);
+    for (int64_t i = 0; i < n_layer; i++) {
+        struct gs_gpu_kv_layer *layer = &kv->layers[i];
+        layer->n_slot = (int32_t)slot_count(device, i, capacity);
+        layer->is_f32 = device->precision == GS_PRECISION_EXACT;
+        layer->keys = next;
+        next += part_bytes(device, i, capacity);
+        layer->values = next;
+        next += part_bytes(device, i, capacity);
+    }
+    /* Zeros, since kernels may load slots that they then weigh with nothing: they must hold numbers. */
+    status = api->zero(device->gpu, device->stream, kv->memory, bytes, error);
+    if (status == GS_OK)
+        status = api->copy_in(device->gpu, device->stream, kv->on_device, kv->layers,
+                              (uint64_t)n_layer * sizeof *kv->layers, error);
+    if (status == GS_OK)
+        status = api->sync(device->gpu, device->stream, error);
+
+cleanup:
+    if (status == GS_OK)
+        *out = kv;
+    else
+        gs_gpu_kv_free(kv);
+    return status;
+}
+
+void gs_gpu_kv_free(struct gs_kv *kv)
+{
+    if (!kv)
+        return;
+    kv->device->api->release(kv->device->gpu, kv->memory);
+    free(kv->layers);
+    free(kv);
+}
+
+/* Slots of the smallest ring; the capacity if no layer has one. */
+static int64_t ring_slots(const struct gs_kv *kv)
+{
+    int64_t slots = kv->capacity;
+    for (int64_t i = 0; i < config_of(kv->device)->n_layer; i++)
+        if (kv->layers[i].n_slot < slots)
+            slots = kv->layers[i].n_slot;
+    return slots;
+}
+
+void gs_gpu_kv_begin_write(struct gs_kv *kv, int64_t n_tokens)
+{
+    int64_t first = kv->length + n_tokens - ring_slots(kv);
+    if (first > kv->ring_first)
+        kv->ring_first = first;
+}
+
+int64_t gs_gpu_kv_length(const struct gs_kv *kv)
+{
+    return kv->length;
+}
+
+int64_t gs_gpu_kv_truncate(struct gs_kv *kv, int64_t length)
+{
+    if (length < kv->length) {
+        /* The next token, at position `length`, sees window - 1 positions before it. */
+        int64_t first_seen = length - (config_of(kv->device)->window - 1);
+        bool whole = kv->ring_first == 0 || first_seen >= kv->ring_first;
+        kv->length = whole && length > 0 ? length : 0;
+        if (kv->length == 0)
+            kv->ring_first = 0;
+    }
+    return kv->length;
+}
+
+/* ---------------------------------------------------------------- moving */
+
+/* The first position that a layer holds; the last is length - 1. */
+static int64_t first_held(const struct gs_kv *kv, int64_t layer)
+{
+    return config_of(kv->device)->layer_is_window[layer] ? kv->ring_first : 0;
+}
+
+/* Positions first ... end-1 of every head, from one arrangement of slots to another. */
+static gs_status move(struct gs_device *device, const void *from, int64_t from_slots, int64_t from_shift,
+                      void *to, int64_t to_slots, int64_t to_shift, int64_t first, int64_t end,
+                      struct gs_error *error)
+{
+    const struct gs_config *c = config_of(device);
+    struct gs_simple_move args = {.from = from,
+                                  .to = to,
+                                  .from_slots = from_slots,
+                                  .from_shift = from_shift,
+                                  .to_slots = to_slots,
+                                  .to_shift = to_shift,
+                                  .first = first,
+                                  .count = end - first,
+                                  .n_head = (int32_t)c->n_kv_head,
+                                  .row_halves = (int32_t)(c->d_head * element_bytes(device) / 2)};
+    if (end <= first)
+        return GS_OK;
+    return gs_gpu_run(device, "gs_simple_move", &args,
+                      (uint64_t)(c->n_kv_head * (end - first)) * (uint64_t)args.row_halves, GS_SIMPLE_THREADS,
+                      error);
+}
+
+gs_status gs_gpu_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
+{
+    if (dst->device != src->device || dst->capacity < src->length)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
+                       (long long)dst->capacity, (long long)src->length);
+    struct gs_device *device = dst->device;
+    int64_t ring_first = 0;
+    gs_status status = GS_OK;
+    for (int64_t i = 0; status == GS_OK && i < config_of(device)->n_layer; i++) {
+        const struct gs_gpu_kv_layer *from = &src->layers[i], *to = &dst->layers[i];
+        int64_t first = first_held(src, i), fits = src->length - to->n_slot;
+        first = fits > first ? fits : first;
+        ring_first = first > ring_first ? first : ring_first;
+        status =
+            move(device, from->keys, from->n_slot, 0, to->keys, to->n_slot, 0, first, src->length, error);
+        if (status == GS_OK)
+            status = move(device, from->values, from->n_slot, 0, to->values, to->n_slot, 0, first,
+                          src->length, error);
+    }
+    if (status == GS_OK)
+        status = device->api->sync(device->gpu, device->stream, error);
+    if (status != GS_OK)
+        return status;
+    dst->length = src->length;
+    dst->ring_first = ring_first;
+    return GS_OK;
+}
+
+/* ---------------------------------------------------------------- files */
+
+/*
+ * An exported cache: this header, then for each layer keys and values [n_kv_head][held positions][d_head] in
+ * the precision's type.
+ */
+struct export_header {
+    char magic[8];
+    int64_t length;
+    int64_t ring_first;
+    int64_t n_layer;
+    int64_t n_kv_head;
+    int64_t d_head;
+    int64_t window;
+};
+
+static struct export_header make_header(const struct gs_kv *kv)
+{
+    const struct gs_config *c = config_of(kv->device);
+    struct export_header header = {.length = kv->length,
+                                   .ring_first = kv->ring_first,
+                                   .n_layer = c->n_layer,
+                                   .n_kv_head = c->n_kv_head,
+                                   .d_head = c->d_head,
+                                   .window = c->window};
+    memcpy(header.magic, element_bytes(kv->device) == 4 ? "gsgkvf32" : "gsgkvb16", sizeof header.magic);
+    return header;
+}
+
+/* Bytes of a layer's keys over `positions`. */
+static uint64_t row_bytes(const struct gs_kv *kv, int64_t positions)
+{
+    const struct gs_config *c = config_of(kv->device);
+    return (uint64_t)(positions * c->n_kv_head * c->d_head * element_bytes(kv->device));
+}
+
+gs_status gs_gpu_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error)
+{
+    struct gs_device *device = kv->device;
+    const struct gs_gpu_api *api = device->api;
+    struct export_header header = make_header(kv);
+    void *line = NULL; /* one layer's keys or values, positions in order */
+    gs_status status = gs_buffer_append(out, &header, sizeof header, error);
+    if (status == GS_OK && kv->length > 0)
+        status = api->alloc(device->gpu, row_bytes(kv, kv->length), "saving a cache", &line, error);
+    for (int64_t i = 0; status == GS_OK && kv->length > 0 && i < config_of(device)->n_layer; i++) {
+        int64_t first = first_held(kv, i), held = kv->length - first;
+        const void *parts[2] = {kv->layers[i].keys, kv->layers[i].values};
+        for (int p = 0; status == GS_OK && p < 2 && held > 0; p++) {
+            status =
+                move(device, parts[p], kv->layers[i].n_slot, 0, line, held, first, first, kv->length, error);
+            if (status == GS_OK)
+                status = gs_buffer_reserve(out, row_bytes(kv, held), error);
+            if (status == GS_OK)
+                status = api->copy_out(device->gpu, device->stream, out->data + out->size, line,
+                                       row_bytes(kv, held), error);
+            if (status == GS_OK)
+                status = api->sync(device->gpu, device->stream, error);
+            if (status == GS_OK)
+                out->size += row_bytes(kv, held);
+        }
+    }
+    api->release(device->gpu, line);
+    return status;
+}
+
+/* Bytes that follow a header; 0 if they would overflow. */
+static uint64_t body_bytes(const struct gs_kv *kv, const struct export_header *header)
+{
+    const struct gs_config *c = config_of(kv->device);
+    uint64_t positions = 0, bytes = 0;
+    for (int64_t i = 0; i < c->n_layer; i++) {
+        int64_t first = c->layer_is_window[i] ? header->ring_first : 0;
+        if (!gs_add_u64(positions, (uint64_t)(header->length - first), &positions))
+            return 0;
+    }
+    return gs_mul_u64(positions, 2 * row_bytes(kv, 1), &bytes) ? bytes : 0;
+}
+
+static gs_status check_header(const struct gs_kv *kv, const struct export_header *header, size_t size,
+                              struct gs_error *error)
+{
+    struct export_header own = make_header(kv);
+    if (memcmp(header->magic, own.magic, sizeof own.magic) != 0 || header->n_layer != own.n_layer ||
+        header->n_kv_head != own.n_kv_head || header->d_head != own.d_head || header->window != own.window)
+        return gs_fail(error, GS_MALFORMED, "the exported cache is of another model, backend or precision");
+    if (header->length < 0 || header->length > kv->capacity || header->ring_first < 0 ||
+        header->ring_first > header->length || size - sizeof *header != body_bytes(kv, header))
+        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes does not hold %lld tokens", size,
+                       (long long)header->length);
+    if (header->ring_first > 0 && header->length - header->ring_first < own.window - 1)
+        return gs_fail(error, GS_MALFORMED, "the exported cache lacks positions of the window");
+    return GS_OK;
+}
+
+gs_status gs_gpu_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error)
+{
+    struct gs_device *device = kv->device;
+    const struct gs_gpu_api *api = device->api;
+    const struct gs_config *c = config_of(device);
+    struct export_header header;
+    if (size < sizeof header)
+        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes is shorter than its header",
+                       size);
+    memcpy(&header, bytes, sizeof header);
+    gs_status status = check_header(kv, &header, size, error);
+    if (status != GS_OK)
+        return status;
+    const char *at = (const char *)bytes + sizeof header;
+    void *line = NULL;
+    int64_t ring_first = 0;
+    if (header.length > 0)
+        status = api->alloc(device->gpu, row_bytes(kv, header.length), "reading a cache", &line, error);
+    for (int64_t i = 0; status == GS_OK && i < c->n_layer; i++) {
+        int64_t first = c->layer_is_window[i] ? header.ring_first : 0, held = header.length - first;
+        int64_t fits = header.length - kv->layers[i].n_slot, kept = fits > first ? fits : first;
+        void *parts[2] = {kv->layers[i].keys, kv->layers[i].values};
+        ring_first = kept > ring_first ? kept : ring_first;
+        for (int p = 0; status == GS_OK && p < 2 && held > 0; p++, at += row_bytes(kv, held)) {
+            status = api->copy_in(device->gpu, device->stream, line, at, row_bytes(kv, held), error);
+            if (status == GS_OK)
+                status = move(device, line, held, first, parts[p], kv->layers[i].n_slot, 0, kept,
+                              header.length, error);
+            if (status == GS_OK)
+                status = api->sync(device->gpu, device->stream, error);
+        }
+    }
+    api->release(device->gpu, line);
+    if (status != GS_OK) { /* the cache may hold half of it: it holds nothing then */
+        kv->length = 0;
+        kv->ring_first = 0;
+        return status;
+    }
+    kv->length = header.length;
+    kv->ring_first = ring_first;
+    return GS_OK;
+}
