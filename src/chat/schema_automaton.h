@@ -105,6 +105,10 @@ enum gs_dfa_mode {
 gs_status gs_dfa_product(const struct gs_dfa *a, const struct gs_dfa *b, enum gs_dfa_mode mode,
                          struct gs_schema_budget *budget, struct gs_dfa *out, struct gs_error *error);
 
+/* The same texts and labels. */
+gs_status gs_dfa_copy(const struct gs_dfa *dfa, struct gs_schema_budget *budget, struct gs_dfa *out,
+                      struct gs_error *error);
+
 /* Accepts only labels whose bit is set in keep[256]; what becomes useless goes. */
 gs_status gs_dfa_keep(struct gs_dfa *dfa, const bool keep[256], struct gs_error *error);
 

@@ -303,6 +303,13 @@ gs_status gs_dfa_product(const struct gs_dfa *a, const struct gs_dfa *b, enum gs
     return status;
 }
 
+gs_status gs_dfa_copy(const struct gs_dfa *dfa, struct gs_schema_budget *budget, struct gs_dfa *out,
+                      struct gs_error *error)
+{
+    const struct gs_dfa none = {.n_classes = 1};
+    return gs_dfa_product(dfa, &none, GS_DFA_UNION, budget, out, error);
+}
+
 /* ---------------------------------------------------------------- strings */
 
 gs_status gs_dfa_string(uint32_t min, uint32_t max, struct gs_schema_budget *budget, struct gs_dfa *dfa,

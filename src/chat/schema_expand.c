@@ -227,6 +227,9 @@ static gs_status apply_not(struct gs_compiler *c, const json_t *schema, struct g
         return GS_OK;
     if (json_is_true(inner) || (json_is_object(inner) && json_object_size(inner) == 0))
         return apply(c, json_false(), all);
+    gs_status checked = gs_schema_check_keywords(c, inner);
+    if (checked != GS_OK)
+        return checked;
     const json_t *required = get(inner, "required");
     if (json_object_size(inner) == 1 && get(inner, "type") && !gs_schema_only_integers(inner)) {
         gs_status status = gs_schema_types(c, inner, &types);

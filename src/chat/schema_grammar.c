@@ -236,12 +236,42 @@ static gs_status find_heights(struct gs_grammar *grammar, uint32_t *scratch, str
     return status;
 }
 
-/* Keys whose value cannot be satisfied go; the room that the others need is that of the highest. */
-static gs_status trim_keys(struct gs_grammar *grammar, struct gs_rule_object *object, struct gs_error *error)
+/* A second automaton for the keys of the least high values. */
+static gs_status add_low_key(struct gs_grammar *grammar, uint32_t rule, struct gs_schema_budget *budget,
+                             struct gs_error *error)
 {
+    const struct gs_rule_object *object = &grammar->rules[rule].as.object;
+    bool keep[256] = {false};
+    struct gs_dfa dfa;
+    uint32_t index, key;
+    for (uint32_t i = 0; i < GS_N_KEY_KINDS; i++)
+        keep[i | GS_LABEL_KEY] = height_of(grammar, object->other_values[i]) == object->low_height;
+    gs_status status = gs_dfa_copy(&grammar->dfas[grammar->rules[object->key].as.dfa], budget, &dfa, error);
+    if (status == GS_OK)
+        status = gs_dfa_keep(&dfa, keep, error);
+    if (status == GS_OK)
+        status = gs_grammar_add_dfa(grammar, &dfa, &index, error);
+    else
+        gs_dfa_free(&dfa);
+    if (status == GS_OK)
+        status = gs_grammar_add_rule(grammar, GS_RULE_LEX, &key, error);
+    if (status != GS_OK)
+        return status;
+    grammar->rules[key].as.dfa = index;
+    grammar->rules[key].height = 1;
+    grammar->rules[rule].as.object.low_key = key;
+    return GS_OK;
+}
+
+/* Keys whose value cannot be satisfied go; the room that the others need is that of the highest. */
+static gs_status trim_keys(struct gs_grammar *grammar, uint32_t rule, struct gs_schema_budget *budget,
+                           struct gs_error *error)
+{
+    struct gs_rule_object *object = &grammar->rules[rule].as.object;
     bool keep[256] = {false}, any = false;
     if (object->key == GS_NO_RULE)
         return GS_OK;
+    object->low_height = object->other_height; /* so far that of the lowest */
     object->other_height = 0;
     for (uint32_t i = 0; i < GS_N_KEY_KINDS; i++) {
         uint32_t height = height_of(grammar, object->other_values[i]);
@@ -260,7 +290,10 @@ static gs_status trim_keys(struct gs_grammar *grammar, struct gs_rule_object *ob
     }
     if (!any)
         object->key = GS_NO_RULE;
-    return GS_OK;
+    bool must = object->min > object->required_left[0];
+    return any && must && object->low_height < object->other_height
+               ? add_low_key(grammar, rule, budget, error)
+               : GS_OK;
 }
 
 static void measure(struct gs_grammar *grammar)
@@ -294,9 +327,9 @@ gs_status gs_grammar_finish(struct gs_grammar *grammar, uint32_t root, size_t ma
     gs_status status = scratch ? find_heights(grammar, scratch, budget, error)
                                : gs_fail_memory(error, (longest + 2) * sizeof *scratch);
     free(scratch);
-    for (size_t i = 0; i < grammar->n_rules && status == GS_OK; i++)
+    for (uint32_t i = 0; i < grammar->n_rules && status == GS_OK; i++)
         if (grammar->rules[i].kind == GS_RULE_OBJECT)
-            status = trim_keys(grammar, &grammar->rules[i].as.object, error);
+            status = trim_keys(grammar, i, budget, error);
     if (status != GS_OK)
         return status;
     grammar->root = root;

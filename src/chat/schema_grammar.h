@@ -53,6 +53,8 @@ struct gs_rule_object {
     uint32_t key;           /* the rule of other keys; GS_NO_RULE: there are none */
     uint32_t *other_values; /* [GS_N_KEY_KINDS]: by the key's label & (GS_N_KEY_KINDS - 1) */
     uint32_t other_height;  /* of the highest of them */
+    uint32_t low_key;    /* of keys with the least high values, where one must come and no higher one fits */
+    uint32_t low_height; /* of those values; low_key GS_NO_RULE: all are as high, or none must come */
     uint32_t min, max;
     bool counted; /* min or max can matter */
 };

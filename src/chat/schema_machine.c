@@ -274,8 +274,16 @@ static bool known_allowed(const struct gs_machine *machine, const struct gs_rule
     if (!object->counted)
         return true;
     uint32_t n = frame->b + 1;
-    return n <= object->max && object->required_left[i + 1] <= object->max - n &&
-           (n >= object->min || available(machine, object, i + 1, frame->depth) >= object->min - n);
+    return n <= object->max && object->required_left[i + 1] <= object->max - n;
+}
+
+/* Would enough properties be left for `min` after this one? If not, then neither after a later one. */
+static bool enough_left(const struct gs_machine *machine, const struct gs_rule_object *object,
+                        const struct gs_frame *frame, uint32_t i)
+{
+    uint32_t n = frame->b + 1;
+    return !object->counted || n >= object->min ||
+           available(machine, object, i + 1, frame->depth) >= object->min - n;
 }
 
 /* Is one of the properties below a node possible now? They come in order, and no required one is left out. */
@@ -294,16 +302,21 @@ static bool node_allowed(const struct gs_machine *machine, const struct gs_rule_
     }
     for (; low < node->n_list && list[low] <= last; low++)
         if (known_allowed(machine, object, frame, list[low]))
-            return true;
+            return enough_left(machine, object, frame, list[low]);
     return false;
 }
 
-static bool other_allowed(const struct gs_machine *machine, const struct gs_rule_object *object,
+/* The rule of another key that may come now, or GS_NO_RULE. */
+static uint32_t other_key(const struct gs_machine *machine, const struct gs_rule_object *object,
                           const struct gs_frame *frame)
 {
-    return object->key != GS_NO_RULE && object->required_left[at_most(frame->a, object->n)] == 0 &&
-           (!object->counted || frame->b < object->max) &&
-           object->other_height <= machine->grammar->max_depth - frame->depth;
+    uint32_t room = machine->grammar->max_depth - frame->depth;
+    if (object->key == GS_NO_RULE || object->required_left[at_most(frame->a, object->n)] > 0 ||
+        (object->counted && frame->b >= object->max))
+        return GS_NO_RULE;
+    if (object->other_height <= room)
+        return object->key;
+    return frame->b < object->min && object->low_height <= room ? object->low_key : GS_NO_RULE;
 }
 
 /* One byte further in the known names; also the quotation mark that begins one. */
@@ -367,12 +380,13 @@ static void step_object(struct gs_machine *machine, struct gs_frame frame,
     } else if (phase == AFTER) {
         if (byte == ',' && more == 0 &&
             (node_allowed(machine, object, &frame, &object->nodes[0]) ||
-             other_allowed(machine, object, &frame)))
+             other_key(machine, object, &frame) != GS_NO_RULE))
             gs_places_add(machine, out, with_state(machine, frame, NEXT, 0), limit);
     } else if (byte == '"') {
         step_key(machine, frame, object, 0, byte, limit, out);
-        if (other_allowed(machine, object, &frame))
-            begin(machine, object->key, with_state(machine, frame, OTHER, 0), byte, limit, out);
+        uint32_t key = other_key(machine, object, &frame);
+        if (key != GS_NO_RULE)
+            begin(machine, key, with_state(machine, frame, OTHER, 0), byte, limit, out);
     }
 }
 

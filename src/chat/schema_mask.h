@@ -59,7 +59,8 @@ struct gs_grammar;
  * GS_MALFORMED   no schema: a keyword of a wrong type, a broken pattern, a reference that leads nowhere or
  *                back to itself
  * GS_UNSUPPORTED over a limit, or no value can satisfy it
- * The message is one line with the path in the schema: "#/properties/a: minLength: ...".
+ * The message is one line with the path in the schema, if there is one: "#/properties/a: minLength must be
+ * ..."; a limit over the whole schema has none.
  */
 gs_status gs_schema_compile(const json_t *schema, const struct gs_schema_limits *limits,
                             struct gs_grammar **out, struct gs_schema_report *report, struct gs_error *error);

@@ -175,8 +175,8 @@ static void read_bound(const json_t *bound, int direction, struct decimal *out)
     }
     double value = json_real_value(bound);
     bool whole = __builtin_fabs(value) >= 0x1p53 && __builtin_fabs(value) < 0x1p64;
-    if (__builtin_fabs(value) >= 0x1p63)
-        value = nextafter(value, direction * INFINITY);
+    if (whole && __builtin_fabs(value) >= 0x1p63)
+        value = nextafter(value, direction > 0 ? HUGE_VAL : -HUGE_VAL);
     for (int precision = 0; precision < 17 && !whole;
          precision++) { /* the shortest that reads back the same */
         snprintf(text, sizeof text, "%.*e", precision, value);

@@ -221,9 +221,8 @@ static void relabel(struct gs_dfa *dfa, uint8_t label)
 /* Adds another automaton's texts under a label of their own. */
 static gs_status add_label(struct builder *b, struct gs_dfa *dfa, size_t index, uint8_t label)
 {
-    struct gs_dfa copy, none = {.n_classes = 1};
-    gs_status status =
-        gs_dfa_product(&b->c->grammar->dfas[index], &none, GS_DFA_UNION, &b->c->budget, &copy, b->c->error);
+    struct gs_dfa copy;
+    gs_status status = gs_dfa_copy(&b->c->grammar->dfas[index], &b->c->budget, &copy, b->c->error);
     if (status == GS_OK) {
         relabel(&copy, label);
         status = combine(b, dfa, &copy, GS_DFA_UNION);
@@ -321,6 +320,26 @@ static gs_status compile_key(struct builder *b)
     return status;
 }
 
+/* Kinds of keys that no key is of have no values: heights are to be those of what can come. */
+static void drop_absent_kinds(struct builder *b)
+{
+    struct gs_rule_object *object = &b->object;
+    const struct gs_rule *key = &b->c->grammar->rules[object->key];
+    bool there[GS_N_KEY_KINDS] = {false}, any = false;
+    if (key->kind != GS_RULE_LEX)
+        return;
+    const struct gs_dfa *dfa = &b->c->grammar->dfas[key->as.dfa];
+    for (size_t s = 0; s < dfa->n_states; s++)
+        if ((dfa->label[s] & GS_LABEL_KEY) && !(dfa->label[s] & LABEL_KNOWN))
+            there[dfa->label[s] & (GS_N_KEY_KINDS - 1)] = true;
+    for (size_t i = 0; i < GS_N_KEY_KINDS; i++) {
+        object->other_values[i] = there[i] ? object->other_values[i] : GS_NO_RULE;
+        any |= object->other_values[i] != GS_NO_RULE;
+    }
+    if (!any)
+        object->key = GS_NO_RULE;
+}
+
 static gs_status compile_others(struct builder *b)
 {
     struct gs_rule_object *object = &b->object;
@@ -342,7 +361,12 @@ static gs_status compile_others(struct builder *b)
         status = compile_property(b, NULL, matched, &object->other_values[matched]);
         any |= object->other_values[matched] != GS_NO_RULE;
     }
-    return status == GS_OK && any ? compile_key(b) : status;
+    if (status != GS_OK || !any)
+        return status;
+    status = compile_key(b);
+    if (status == GS_OK)
+        drop_absent_kinds(b);
+    return status;
 }
 
 static void read_counts(struct builder *b)
@@ -370,7 +394,10 @@ static void read_counts(struct builder *b)
 
 gs_status gs_compile_object(struct gs_compiler *c, const struct gs_alternative *alternative, uint32_t *rule)
 {
-    struct builder b = {.c = c, .all = alternative, .names = json_object(), .object.key = GS_NO_RULE};
+    struct builder b = {.c = c,
+                        .all = alternative,
+                        .names = json_object(),
+                        .object = {.key = GS_NO_RULE, .low_key = GS_NO_RULE}};
     size_t n_scratch = alternative->count * (GS_MAX_PATTERNS + 2) + 1;
     b.scratch = gs_arena_alloc_array(&c->arena, n_scratch, sizeof *b.scratch);
     gs_status status = b.names && b.scratch ? GS_OK : gs_fail_memory(c->error, n_scratch * sizeof *b.scratch);

@@ -48,8 +48,7 @@ static int compare(const json_t *x, const json_t *y)
 static bool is_multiple(const json_t *value, const json_t *divisor)
 {
     if (json_is_integer(value) && json_is_integer(divisor))
-        return json_integer_value(divisor) == 1 ||
-               json_integer_value(value) % json_integer_value(divisor) == 0;
+        return json_integer_value(value) % json_integer_value(divisor) == 0;
     return fmod(json_number_value(value), json_number_value(divisor)) == 0;
 }
 
@@ -296,7 +295,8 @@ gs_status gs_schema_holds(struct gs_compiler *c, const json_t *schema, const jso
         return gs_fail(c->error, GS_UNSUPPORTED, "too complex: a constant nested over %d deep",
                        GS_SCHEMA_MAX_NESTING);
     gs_status status = gs_budget_work(&c->budget, 16, c->error);
-    if (status == GS_OK)
+    bool own_constant = schema == c->source && depth == 0; /* checked, and one of those it lists */
+    if (status == GS_OK && !own_constant)
         status = gs_schema_check_keywords(c, schema);
     if (status == GS_OK)
         status = gs_schema_types(c, schema, &types);
@@ -307,8 +307,7 @@ gs_status gs_schema_holds(struct gs_compiler *c, const json_t *schema, const jso
     for (size_t i = 0; i < sizeof unseen / sizeof *unseen && depth > 0; i++)
         if (get(schema, unseen[i]))
             gs_compile_report(c, schema, unseen[i]);
-    /* The constants that are being checked need not be looked up among themselves. */
-    const json_t *constants = schema == c->source && !get(schema, "const") ? NULL : get(schema, "enum");
+    const json_t *constants = own_constant && !get(schema, "const") ? NULL : get(schema, "enum");
     bool among = !constants;
     for (size_t i = 0; i < json_array_size(constants) && !among; i++)
         among = equal(c, json_array_get(constants, i), value, 0);

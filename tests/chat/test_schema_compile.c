@@ -38,6 +38,10 @@ static void wrong_schemas_are_named(void **state)
         {"{\"$ref\":\"#/$defs/x\"}", "$ref \"#/$defs/x\": there is no such schema", GS_MALFORMED},
         {"{\"$ref\":\"http://example.com/\"}", "only references within", GS_UNSUPPORTED},
         {"{\"$ref\":\"#\"}", "leads back", GS_MALFORMED},
+        {"{\"required\":[\"a\\u0000b\"]}", "#: required must be a list of names", GS_MALFORMED},
+        {"{\"not\":{\"required\":[\"a\\u0000b\"]}}", "#/not: required must be a list of names", GS_MALFORMED},
+        {"{\"minProperties\":1,\"propertyNames\":false,\"type\":\"object\"}", "no value can satisfy",
+         GS_UNSUPPORTED},
         {"{\"allOf\":[{\"$ref\":\"#\"}]}", "leads back", GS_MALFORMED},
         {"{\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#/$defs/"
          "a\"}],\"$defs\":{\"a\":{\"oneOf\":[{\"$ref\":\"#\"}]}}}",
@@ -134,6 +138,69 @@ static void strings_have_one_spelling(void **state)
         assert_false(accepts(schema, wrong[i]));
 }
 
+/* ECMA's and Python's classes differ in a few characters: none of those, in a class or in its complement. */
+static void patterns_take_the_narrower_reading(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *text;
+        bool accepted;
+    } cases[] = {
+        {"^[^\\\\s]$", "\"a\"", true},
+        {"^[^\\\\s]$", "\"\xef\xbb\xbf\"", false},
+        {"^[^\\\\s]$", "\"\xc2\x85\"", false},
+        {"^[^\\\\S]$", "\" \"", true},
+        {"^[^\\\\S]$", "\"\\u001c\"", false},
+        {"^[^\\\\w]$", "\"-\"", true},
+        {"^[^\\\\w]$", "\"\xc3\xa9\"", false},
+        {"^[^\\\\d]$", "\"\xd9\xa3\"", false},
+        {"^[^\\\\da]$", "\"b\"", true},
+        {"^[^\\\\da]$", "\"a\"", false},
+        {"^[\\\\sa]$", "\"\xef\xbb\xbf\"", false},
+        {"^[^x][\\\\w]$",
+         "\"\xc3\xa9"
+         "a\"",
+         true},
+        {"^x{1,2}{}$", "\"xx{}\"", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char schema[100];
+        snprintf(schema, sizeof schema, "{\"type\":\"string\",\"pattern\":\"%s\"}", cases[i].pattern);
+        if (accepts(schema, cases[i].text) != cases[i].accepted)
+            fail_msg("%s: %s", schema, cases[i].text);
+    }
+}
+
+static void large_numbers_are_exact(void **state)
+{
+    (void)state;
+    static const char exclusive[] = "{\"type\":\"integer\",\"exclusiveMaximum\":9223372036854775808}";
+    static const char rounded[] = "{\"type\":\"integer\",\"maximum\":9223372036854777000}";
+    static const char real[] = "{\"type\":\"integer\",\"minimum\":1.2345678901234567e18}";
+    assert_true(accepts(exclusive, "9223372036854770000"));
+    assert_false(accepts(exclusive, "9223372036854775808"));
+    assert_false(accepts(exclusive, "9223372036854775900"));
+    assert_true(accepts(rounded, "9223372036854775800"));
+    assert_false(accepts(rounded, "9223372036854777500"));
+    assert_true(accepts(real, "1234567890123456768"));
+    assert_false(accepts(real, "1234567890123456767"));
+    assert_true(accepts("{\"enum\":[9007199254740993,9007199254740992],\"maximum\":9007199254740992}",
+                        "9007199254740992"));
+    assert_false(accepts("{\"enum\":[9007199254740993,9007199254740992],\"maximum\":9007199254740992}",
+                         "9007199254740993"));
+    assert_false(accepts("{\"enum\":[9007199254740993,4],\"multipleOf\":2}", "9007199254740993"));
+}
+
+/* Constants are held against the schema that lists them, also where it refers to itself. */
+static void constants_satisfy_their_own_schema(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"enum\":[[],[1],[[]]],\"items\":{\"$ref\":\"#\"}}";
+    assert_true(accepts(schema, "[]"));
+    assert_true(accepts(schema, "[[]]"));
+    assert_false(accepts(schema, "[1]"));
+}
+
 /* Text made of `repeat` copies of `middle`, separated by `comma`. */
 static char *repeated(const char *start, const char *middle, const char *comma, size_t repeat,
                       const char *end)
@@ -172,6 +239,7 @@ static void hostile_schemas_are_bounded(void **state)
         gs_status status;
     } cases[] = {
         {"{\"pattern\":\"(a{1000}){1000}\"}", GS_UNSUPPORTED},
+        {"{\"pattern\":\"([ab]*a[ab\\u00e9]{14}){3}\\\\p{L}*\"}", GS_UNSUPPORTED},
         {"{\"pattern\":\"((((((a{9}){9}){9}){9}){9}){9}){9}\"}", GS_UNSUPPORTED},
         {"{\"pattern\":\"(((((((((a*)*)*)*)*)*)*)*)*)*b\"}", GS_OK},
         {"{\"pattern\":\"(a|a)*(a|aa)*(a|a|a)*$\"}", GS_OK},
@@ -216,6 +284,12 @@ static void large_schemas_are_bounded(void **state)
         {"{\"oneOf\":[", "{\"properties\":{\"k\":{\"const\":%zu}},\"required\":[\"k\"],\"type\":\"object\"}",
          ",", 300, "]}", GS_OK},
         {"{\"patternProperties\":{", "\"^p%zu\":{\"type\":\"integer\"}", ",", 100, "}}", GS_OK},
+        {"{\"enum\":[", "\"v%zu\"", ",", 20000, "]}", GS_OK},
+        {"{\"oneOf\":[", "{}", ",", 300000, "]}", GS_UNSUPPORTED},
+        {"{\"allOf\":[", "{\"minLength\":%zu}", ",", 8000, "]}", GS_UNSUPPORTED},
+        {"{\"patternProperties\":{\"(?=a)\":{}},\"unevaluatedProperties\":false,\"anyOf\":[",
+         "{\"properties\":{\"p%zu\":{\"x\":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]}}}",
+         ",", 500, "]}", GS_UNSUPPORTED},
         {"{\"prefixItems\":[", "{\"maxLength\":%zu}", ",", 5000, "]}", GS_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -223,6 +297,20 @@ static void large_schemas_are_bounded(void **state)
         is_bounded(text, cases[i].status);
         free(text);
     }
+}
+
+/* Each definition refers to the next one twice: 2^40 ways to the last. */
+static void doubled_references_are_bounded(void **state)
+{
+    (void)state;
+    char text[4096];
+    size_t at = (size_t)snprintf(text, sizeof text, "{\"$ref\":\"#/$defs/0\",\"$defs\":{");
+    for (int i = 0; i < 40; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               "\"%d\":{\"allOf\":[{\"$ref\":\"#/$defs/%d\"},{\"$ref\":\"#/$defs/%d\"}]},", i,
+                               i + 1, i + 1);
+    snprintf(text + at, sizeof text - at, "\"40\":{}}}");
+    is_bounded(text, GS_UNSUPPORTED);
 }
 
 /* Nested as deep as the loader lets a text be, in every keyword that nests. */
@@ -294,6 +382,34 @@ static void depth_is_bounded(void **state)
     gs_grammar_close(grammar);
 }
 
+/* A key must come, and the values of some keys are too high for the room that is left: others are offered. */
+static void a_key_that_must_come_has_room(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"type\":\"object\",\"minProperties\":1,\"additionalProperties\":false,\"patternProperties\":{"
+        "\"^low\":{\"type\":\"null\"},\"^high\":{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":"
+        "\"array\"}}}}";
+    static const struct {
+        size_t depth;
+        const char *text;
+        bool accepted;
+    } cases[] = {{2, "{\"low\":null}", true},  {2, "{\"high\":[[]]}", false},
+                 {3, "{\"low\":null}", true},  {2, "{\"low\":null,\"low2\":null}", false},
+                 {3, "{\"high\":[[]]}", true}, {2, "{}", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct gs_schema_limits limits = {.max_depth = cases[i].depth};
+        struct gs_grammar *grammar;
+        struct gs_error error;
+        bool accepted;
+        assert_ok(compile(text, &limits, &grammar, NULL, &error), &error);
+        assert_ok(gs_grammar_accepts(grammar, cases[i].text, strlen(cases[i].text), &accepted, &error),
+                  &error);
+        assert_int_equal(accepted, cases[i].accepted);
+        gs_grammar_close(grammar);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,11 +417,16 @@ int main(void)
         cmocka_unit_test(what_is_not_enforced_is_reported),
         cmocka_unit_test(blanks_are_few),
         cmocka_unit_test(strings_have_one_spelling),
+        cmocka_unit_test(patterns_take_the_narrower_reading),
+        cmocka_unit_test(large_numbers_are_exact),
+        cmocka_unit_test(constants_satisfy_their_own_schema),
         cmocka_unit_test(hostile_schemas_are_bounded),
         cmocka_unit_test(large_schemas_are_bounded),
+        cmocka_unit_test(doubled_references_are_bounded),
         cmocka_unit_test(deep_schemas_are_bounded),
         cmocka_unit_test(limits_hold_from_both_sides),
         cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(a_key_that_must_come_has_room),
     };
     return cmocka_run_group_tests_name("chat/schema_compile", tests, NULL, NULL);
 }
