@@ -65,39 +65,94 @@ static size_t count_different(int64_t *cores, size_t count)
 
 size_t gs_processors_cores_in(const char *folder, size_t n_processors)
 {
-    int64_t cores[MAX_PROCESSORS];
+    int64_t cores[MAX_PROCESSORS] = {0};
     size_t n = n_processors < MAX_PROCESSORS ? n_processors : MAX_PROCESSORS;
     for (size_t i = 0; i < n; i++)
         cores[i] = find_core(folder, i);
     return count_different(cores, n);
 }
 
-#if defined(__linux__)
-
-/* The least that the process's control group and those above it grant; 0: no limit. */
-static size_t read_quota(void)
+/* The first line of a small file; false if there is none. */
+static bool read_text(const char *path, char *text, size_t size)
 {
-    char group[PATH_SIZE] = "", line[PATH_SIZE];
-    size_t least = 0;
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "0::", 3) == 0)
-            snprintf(group, sizeof group, "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
+    FILE *file = fopen(path, "re");
+    bool found = file && fgets(text, (int)size, file);
     if (file)
         fclose(file);
+    return found;
+}
+
+/* What one group grants, in version 2 (one file) or version 1 (two, without a limit -1); 0: no limit. */
+static size_t read_group(const char *root, const char *group, bool is_version_2)
+{
+    char path[2 * PATH_SIZE + 32], text[80], quota[32], period[32];
+    snprintf(path, sizeof path, "%s%s/%s", root, group, is_version_2 ? "cpu.max" : "cpu.cfs_quota_us");
+    if (!read_text(path, is_version_2 ? text : quota, sizeof quota))
+        return 0;
+    if (is_version_2)
+        return gs_processors_of_quota(text);
+    snprintf(path, sizeof path, "%s%s/%s", root, group, "cpu.cfs_period_us");
+    if (quota[0] == '-' || !read_text(path, period, sizeof period))
+        return 0;
+    snprintf(text, sizeof text, "%s %s", quota, period);
+    return gs_processors_of_quota(text);
+}
+
+/* The least that a group (its folder under the root: "/a/b") and those above it grant; 0: no limit. */
+static size_t read_groups(const char *root, char *group, bool is_version_2)
+{
+    size_t least = 0;
     for (;;) {
-        char path[PATH_SIZE + 32];
         char *slash = strrchr(group, '/');
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
-        file = fopen(path, "re");
-        size_t limit = file && fgets(line, sizeof line, file) ? gs_processors_of_quota(line) : 0;
-        if (file)
-            fclose(file);
+        size_t limit = read_group(root, group, is_version_2);
         least = limit > 0 && (least == 0 || limit < least) ? limit : least;
         if (!slash)
             return least;
         *slash = '\0';
     }
+}
+
+/* Is it one of the words, separated by commas, up to the colon? */
+static bool has_controller(const char *words, const char *word)
+{
+    for (size_t size; *words && *words != ':'; words += size + (words[size] == ',')) {
+        size = strcspn(words, ",:");
+        if (size == strlen(word) && memcmp(words, word, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A line is "number:controllers:/path"; version 2's is "0::/path". */
+size_t gs_processors_quota_in(const char *groups, const char *root)
+{
+    size_t least = 0;
+    for (const char *line = groups; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        char group[PATH_SIZE], folder[PATH_SIZE];
+        const char *words = strchr(line, ':'), *path = words ? strchr(words + 1, ':') : NULL;
+        const char *end = line + strcspn(line, "\n");
+        bool is_version_2 = strncmp(line, "0::", 3) == 0;
+        if (!path || path > end || (!is_version_2 && !has_controller(words + 1, "cpu")))
+            continue;
+        snprintf(group, sizeof group, "%.*s", (int)(end - path - 1), path + 1);
+        snprintf(folder, sizeof folder, "%s%s", root, is_version_2 ? "" : "/cpu");
+        size_t limit = read_groups(folder, group, is_version_2);
+        least = limit > 0 && (least == 0 || limit < least) ? limit : least;
+    }
+    return least;
+}
+
+#if defined(__linux__)
+
+static size_t read_quota(void)
+{
+    char groups[4096];
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    size_t size = file ? fread(groups, 1, sizeof groups - 1, file) : 0;
+    if (file)
+        fclose(file);
+    groups[size] = '\0';
+    return gs_processors_quota_in(groups, "/sys/fs/cgroup");
 }
 
 /* Those that the process may run on, up to MAX_PROCESSORS of them; their numbers to `list`. */
@@ -118,16 +173,48 @@ int gs_processors_current(void)
     return sched_getcpu();
 }
 
-void gs_processors_avoid(int processor)
+struct gs_processors {
+    cpu_set_t *given, *last; /* as it was found; as it was set here */
+    size_t size;             /* bytes of each */
+};
+
+void gs_processors_forget(struct gs_processors *given)
+{
+    if (!given)
+        return;
+    CPU_FREE(given->given);
+    CPU_FREE(given->last);
+    free(given);
+}
+
+struct gs_processors *gs_processors_remember(void)
+{
+    struct gs_processors *out = calloc(1, sizeof *out);
+    if (!out)
+        return NULL;
+    out->size = CPU_ALLOC_SIZE(MAX_PROCESSORS);
+    out->given = CPU_ALLOC(MAX_PROCESSORS);
+    out->last = CPU_ALLOC(MAX_PROCESSORS);
+    if (out->given && out->last && sched_getaffinity(0, out->size, out->given) == 0) {
+        memcpy(out->last, out->given, out->size);
+        return out;
+    }
+    gs_processors_forget(out);
+    return NULL;
+}
+
+void gs_processors_avoid(struct gs_processors *given, int processor)
 {
     cpu_set_t *set = CPU_ALLOC(MAX_PROCESSORS);
-    size_t size = CPU_ALLOC_SIZE(MAX_PROCESSORS);
-    /* Of the process's first thread: what it was given from outside, not what this one has avoided before. */
-    if (set && sched_getaffinity(getpid(), size, set) == 0) {
+    if (given && set && sched_getaffinity(0, given->size, set) == 0) {
+        if (!CPU_EQUAL_S(given->size, set, given->last))
+            memcpy(given->given, set, given->size);
+        memcpy(set, given->given, given->size);
         if (processor >= 0 && processor < MAX_PROCESSORS)
-            CPU_CLR_S((size_t)processor, size, set);
-        if (CPU_COUNT_S(size, set) > 0)
-            (void)sched_setaffinity(0, size, set);
+            CPU_CLR_S((size_t)processor, given->size, set);
+        if (CPU_COUNT_S(given->size, set) > 0)
+            (void)sched_setaffinity(0, given->size, set);
+        (void)sched_getaffinity(0, given->size, given->last);
     }
     CPU_FREE(set);
 }
@@ -151,7 +238,7 @@ size_t gs_processors_allowed(void)
 size_t gs_processors_cores(void)
 {
     size_t list[MAX_PROCESSORS];
-    int64_t cores[MAX_PROCESSORS];
+    int64_t cores[MAX_PROCESSORS] = {0};
     size_t n = list_processors(list);
     if (n == 0)
         return gs_processors_allowed();
@@ -167,8 +254,19 @@ int gs_processors_current(void)
     return -1;
 }
 
-void gs_processors_avoid(int processor)
+struct gs_processors *gs_processors_remember(void)
 {
+    return NULL;
+}
+
+void gs_processors_forget(struct gs_processors *given)
+{
+    (void)given;
+}
+
+void gs_processors_avoid(struct gs_processors *given, int processor)
+{
+    (void)given;
     (void)processor;
 }
 

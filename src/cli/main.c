@@ -8,9 +8,8 @@
 #include <string.h>
 
 static const struct gs_command *const commands[] = {
-    &gs_command_run,     &gs_command_chat,     &gs_command_verify,  &gs_command_bench,
-    &gs_command_inspect, &gs_command_tokenize, &gs_command_harmony, &gs_command_pull,
-    &gs_command_serve,
+    &gs_command_run,      &gs_command_chat,    &gs_command_verify, &gs_command_bench, &gs_command_inspect,
+    &gs_command_tokenize, &gs_command_harmony, &gs_command_pull,   &gs_command_serve,
 };
 static const size_t n_commands = sizeof commands / sizeof *commands;
 

@@ -9,12 +9,12 @@ For --scale 20b and 120b without other shape options the names, shapes, dtypes, 
 index and config are those of the published checkpoints (index and config byte for byte). A tensor's bytes
 depend on --seed and its name alone, so both layouts and every split hold the same weights.
 
-Weights are drawn so that every layer adds about one to a residual stream of order one: embedding and sinks normal,
-other BF16 matrices and biases normal * 0.02, norm weights 1 + normal * 0.1, MXFP4 codes uniform with scale bytes
-118 ... 122 (down: 115 ... 119). Routers are confident, normal * 0.08 with biases normal * 1.2: the fourth expert
-weighs a few per cent, as in a trained model, so that rounding which exchanges it for the fifth changes little
-(with flat routers a random model is chaotic: transformers' own bfloat16 run then has nothing in common with its
-float32 run), and the busiest of 32 experts gets some three times its share.
+Weights are drawn so that every layer adds about a tenth of a residual stream of order one: embedding and sinks normal,
+other BF16 matrices and biases normal * 0.02 (o_proj: 0.003), norm weights 1 + normal * 0.1, MXFP4 codes uniform with
+scale bytes 118 ... 122 (down: 112 ... 116). Routers are confident, normal * 0.08 with biases normal * 1.2: the fourth
+expert weighs a few per cent, as in a trained model, so that rounding which exchanges it for the fifth changes
+little, and the busiest of 32 experts gets some three times its share. With flat routers and larger layers a random
+model is chaotic: even transformers' own bfloat16 run then has little in common with its float32 run.
 
 tokenizer.json is the file that --tokenizer names; by default the published one where it has been made
 (build/o200k/tokenizer.json) and the vocabulary is the published, else one of bytes, pairs and triples of bytes.
