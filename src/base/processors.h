@@ -17,15 +17,30 @@ size_t gs_processors_cores(void);
 int gs_processors_current(void);
 
 /*
- * Lets the calling thread run on every processor that the process may use except this one (-1: on all). Does
- * nothing where none would be left, or where the system has no such thing.
+ * Where the calling thread may run, as it is now: what it was given from outside. NULL where the system has
+ * no such thing. gs_processors_forget releases it.
  */
-void gs_processors_avoid(int processor);
+struct gs_processors;
+struct gs_processors *gs_processors_remember(void);
+void gs_processors_forget(struct gs_processors *given);
+
+/*
+ * Lets the calling thread, whose `given` it is (may be NULL), run where it was given to, but not on this
+ * processor (-1: on all). Does nothing where none would be left. What somebody else has changed since the
+ * last call is from then on what was given.
+ */
+void gs_processors_avoid(struct gs_processors *given, int processor);
 
 /* For tests: the same count of processors 0 ... n-1 of a system whose /sys/devices/system/cpu is `folder`. */
 size_t gs_processors_cores_in(const char *folder, size_t n_processors);
 
 /* For tests: whole processors that the text of a cpu.max file grants: "200000 100000" 2; 0: no limit. */
 size_t gs_processors_of_quota(const char *text);
+
+/*
+ * For tests: whole processors that the control groups of a text like /proc/self/cgroup's, and those above
+ * them, grant, where their folders are in `root`; both versions of control groups. 0: no limit.
+ */
+size_t gs_processors_quota_in(const char *groups, const char *root);
 
 #endif

@@ -24,7 +24,8 @@ struct worker {
     struct gs_threads *pool;
     pthread_t thread;
     size_t number;
-    int avoided; /* the processor that it does not run on; -1: none */
+    struct gs_processors *given; /* where it may run; NULL: not known */
+    int avoided;                 /* the processor that it does not run on; -1: none */
 };
 
 /* The pieces of a job that one thread begins with and nobody has taken: first << 32 | end. */
@@ -108,7 +109,7 @@ static void avoid_caller(struct worker *worker)
     int processor = atomic_load_explicit(&worker->pool->caller_processor, memory_order_relaxed);
     if (worker->pool->spin_seconds == 0.0 || processor == worker->avoided)
         return;
-    gs_processors_avoid(processor);
+    gs_processors_avoid(worker->given, processor);
     worker->avoided = processor;
 }
 
@@ -173,12 +174,15 @@ static void *work(void *argument)
 {
     struct worker *worker = argument;
     set_signal_mask();
+    worker->given = gs_processors_remember();
     struct gs_threads *pool = worker->pool;
     uint32_t seen = 0;
     for (;;) {
         seen = wait_for_job(worker, seen);
-        if (atomic_load(&pool->closing))
+        if (atomic_load(&pool->closing)) {
+            gs_processors_forget(worker->given);
             return NULL;
+        }
         if (enter(pool, seen)) {
             take_items(pool, worker->number);
             leave(pool);

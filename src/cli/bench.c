@@ -171,8 +171,11 @@ static gs_status parse_count(const char *what, const char *text, size_t size, in
 {
     char number[24];
     bool is_thousands = size > 1 && text[size - 1] == 'k';
+    if (size >= sizeof number)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "%s: \"%s\" has more digits than any number here", what,
+                       gs_quote_bytes(text, size).text);
     size -= is_thousands;
-    snprintf(number, sizeof number, "%.*s", (int)(size < sizeof number ? size : sizeof number), text);
+    snprintf(number, sizeof number, "%.*s", (int)size, text);
     gs_status status = gs_parse_integer(what, number, least, is_thousands ? most / 1024 : most, value, error);
     if (is_thousands)
         *value *= 1024;
@@ -219,11 +222,23 @@ static gs_status parse_frontier(const char *text, struct gs_bench_list *list, st
     return status;
 }
 
+/* Has anything been said about what is measured of the model? */
+static bool asks_for_rows(const struct settings *s)
+{
+    return s->prompt || s->generate || s->depth || s->n_prompts > 0 || s->frontier || s->profile;
+}
+
 static gs_status check_combination(const struct settings *s, struct gs_error *error)
 {
     if (s->json + s->markdown + s->csv > 1)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--json, --md and --csv: choose one");
-    if (s->kernel && (s->prompt || s->generate || s->depth || s->n_prompts > 0 || s->frontier || s->profile))
+    if (s->gate && (asks_for_rows(s) || s->kernel || s->precision || s->weights || s->cpu_features ||
+                    s->backend || s->device != 0 || s->layer != 0 || s->expert != 0 || s->experts ||
+                    s->scalar_load || s->threads || s->n_runs > 0 || s->markdown || s->csv))
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--gate runs the command that its file names: of the other options only --json goes "
+                       "with it");
+    if (s->kernel && asks_for_rows(s))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--kernel measures no tokens: leave -p, -n, -d, --prompts, --frontier and --profile "
                        "out");
@@ -243,6 +258,14 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
     return GS_OK;
 }
 
+static bool all_zero(const struct gs_bench_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->values[i] > 0)
+            return false;
+    return true;
+}
+
 static gs_status read_settings(const struct settings *s, struct gs_bench_settings *out,
                                struct gs_error *error)
 {
@@ -259,9 +282,7 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
     out->layer = s->layer;
     out->expert = s->expert;
     out->scalar_load = s->scalar_load;
-    gs_status status = check_combination(s, error);
-    if (status == GS_OK)
-        status = parse_list("--prompt", s->prompt, 0, 1 << 20, default_prompt, &out->prompt, error);
+    gs_status status = parse_list("--prompt", s->prompt, 0, 1 << 20, default_prompt, &out->prompt, error);
     if (status == GS_OK)
         status = parse_list("--generate", s->generate, 0, 1 << 20, default_generate, &out->generate, error);
     if (status == GS_OK)
@@ -277,7 +298,11 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
     if (status == GS_OK)
         status = parse_list("--experts", s->experts, 1, 1024, 1, &out->experts, error);
     if (status == GS_OK && s->kernel)
-        status = gs_measure_kernel_find(s->kernel, &out->kernel, error);
+        return gs_measure_kernel_find(s->kernel, &out->kernel, error);
+    if (status == GS_OK && !s->frontier && out->n_prompts == 0 && all_zero(&out->prompt) &&
+        all_zero(&out->generate))
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "-p and -n ask for no row: give one of them a number above 0");
     return status;
 }
 
@@ -296,7 +321,7 @@ static gs_status measure(const struct settings *s, const char *model, const char
     size_t from = size;
     while (from > 0 && model[from - 1] != '/')
         from--;
-    snprintf(report.model, sizeof report.model, "%.*s", (int)(size - from), model + from);
+    snprintf(report.model, sizeof report.model, "%s", gs_quote_bytes(model + from, size - from).text);
     if (status == GS_OK)
         status = settings.kernel ? gs_bench_kernel(&settings, &report, error)
                                  : gs_bench_model(&settings, &report, error);
@@ -340,7 +365,9 @@ static int bench_main(const struct gs_command *command, int argc, char **argv)
         return gs_report(status, &error);
     size_t n_words = copy_words(argc, argv, model, words);
     gs_output_open(&output, false);
-    status = gs_find_model(&model, &path, &error);
+    status = check_combination(&settings, &error);
+    if (status == GS_OK)
+        status = gs_find_model(&model, &path, &error);
     if (status == GS_OK)
         status = settings.gate ? gs_bench_gate(settings.gate, model, settings.json, &output, &error)
                                : measure(&settings, model, words, n_words, &output, &error);

@@ -162,6 +162,10 @@ static gs_status run_once(struct campaign *campaign, size_t index, struct gs_err
                              &campaign->figures[index], error);
     if (status == GS_OK && over->size > 0)
         status = find_figure(campaign, run, over->data, &divisor, error);
+    if (status == GS_OK && divisor == 0.0)
+        status =
+            gs_fail(error, GS_MALFORMED, "%s: over: the figure of row \"%s\" is 0: nothing is a part of it",
+                    gs_quote(campaign->path).text, gs_quote(over->data).text);
     campaign->figures[index] /= divisor;
     if (status == GS_OK && json_array_append(campaign->runs, run) != 0)
         status = gs_fail_memory(error, text.size);

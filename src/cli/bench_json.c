@@ -72,6 +72,8 @@ static json_t *machine_json(const struct gs_bench_report *report, const struct g
                       spread_json(l->bytes_per_second, 1e9), "buffer_bytes", (json_int_t)l->buffer_bytes,
                       "f32_gmac_per_second", spread_json(l->products_per_second[GS_MEASURE_F32], 1e9),
                       "int8_gmac_per_second", spread_json(l->products_per_second[GS_MEASURE_INT8], 1e9));
+        if (l->after.median > 0.0)
+            json_object_set_new(read, "gb_per_second_after", spread_json(l->after, 1e9));
         if (report->has_info)
             json_object_set_new(read, "load_seconds", json_real(l->load_seconds));
         if (l->first_token_seconds > 0.0)
@@ -106,6 +108,13 @@ static json_t *subject_json(const struct gs_bench_report *report)
                      experts);
 }
 
+/* An argument may be any bytes, JSON is UTF-8. */
+static json_t *word_json(const char *word)
+{
+    json_t *out = json_string(word);
+    return out ? out : json_string(gs_quote(word).text);
+}
+
 gs_status gs_bench_show_json(const struct gs_bench_report *report, const struct gs_bench_machine *machine,
                              const char *const *command, size_t n_command, struct gs_output *out,
                              struct gs_error *error)
@@ -114,7 +123,7 @@ gs_status gs_bench_show_json(const struct gs_bench_report *report, const struct 
     for (size_t i = 0; i < report->n_rows; i++)
         json_array_append_new(rows, row_json(&report->rows[i]));
     for (size_t i = 0; i < n_command; i++)
-        json_array_append_new(words, json_string(command[i]));
+        json_array_append_new(words, word_json(command[i]));
     json_t *root =
         json_pack("{s:s, s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:{s:I, s:I}, s:o}", "gossamer",
                   gs_version(), "kind", report->kind, "command", words, "when", machine->when, "build",

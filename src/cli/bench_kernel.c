@@ -74,7 +74,7 @@ static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_er
         }
     gs_measure_close(bench->measure);
     bench->measure = NULL;
-    return status;
+    return status == GS_OK ? gs_bench_measure_again(limits, error) : status;
 }
 
 /* Experts `expert`, `expert` + 1 ... modulo their number, as many as the largest launch takes. */
@@ -106,7 +106,7 @@ static gs_status find_experts(const struct gs_bench_settings *settings,
     report->layer = settings->layer;
     for (size_t i = 0; status == GS_OK && i < report->experts[0].n_slices; i++) {
         const char *path = report->experts[0].slices[i].file->path, *slash = strrchr(path, '/');
-        snprintf(report->shards[i], sizeof report->shards[i], "%s", slash ? slash + 1 : path);
+        snprintf(report->shards[i], sizeof report->shards[i], "%s", gs_quote(slash ? slash + 1 : path).text);
     }
     return status;
 }

@@ -92,16 +92,19 @@ void gs_bench_forget_peak(void)
 void gs_bench_note_memory(struct gs_bench_report *report)
 {
     struct rusage usage;
+    uint64_t peak = 0;
     char text[64];
     /* Linux: not from getrusage, whose mark cannot be forgotten. */
     if (read_field("/proc/self/status", "VmHWM", text, sizeof text))
-        report->peak_bytes = strtoull(text, NULL, 10) * 1024;
+        peak = strtoull(text, NULL, 10) * 1024;
     else if (getrusage(RUSAGE_SELF, &usage) == 0 && usage.ru_maxrss > 0)
 #if defined(__APPLE__)
-        report->peak_bytes = (uint64_t)usage.ru_maxrss;
+        peak = (uint64_t)usage.ru_maxrss;
 #else
-        report->peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+        peak = (uint64_t)usage.ru_maxrss * 1024;
 #endif
+    /* The mark was set back for every number of threads. */
+    report->peak_bytes = peak > report->peak_bytes ? peak : report->peak_bytes;
     if (read_field("/proc/self/status", "RssAnon", text, sizeof text)) {
         uint64_t bytes = strtoull(text, NULL, 10) * 1024;
         report->anonymous_bytes = bytes > report->anonymous_bytes ? bytes : report->anonymous_bytes;

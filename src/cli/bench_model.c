@@ -232,7 +232,8 @@ static uint64_t count_kv_bytes(const struct bench *bench, const struct test *tes
 {
     const struct gs_config *config = &bench->engine->weights->config;
     const struct gs_backend *backend = bench->engine->backend;
-    const int64_t some = 4096; /* tokens by which a cache grows where it grows evenly */
+    const int64_t some =
+        1 << 20; /* tokens by which a cache grows where it grows evenly: no ring is as long */
     uint64_t grown =
         backend->kv_bytes(bench->engine->device, 2 * some) - backend->kv_bytes(bench->engine->device, some);
     int64_t n_full = 0, n_window = 0, sum = 0;
@@ -272,12 +273,13 @@ static gs_status add_row(struct bench *bench, const struct test *test, size_t n_
     return GS_OK;
 }
 
-static void note_run(struct gs_bench_row *row, size_t run, const struct cost *cost)
+static void note_run(const struct bench *bench, struct gs_bench_row *row, size_t run, const struct cost *cost)
 {
     double rest = cost->seconds - cost->sampling;
     row->seconds[run] = cost->seconds;
     row->cpu_seconds += cost->cpu_seconds;
-    row->thread_seconds += cost->seconds * (double)row->n_threads;
+    /* Of another backend the threads do not do the work. */
+    row->thread_seconds += bench->is_cpu ? cost->seconds * (double)row->n_threads : 0.0;
     row->bytes = cost->bytes;
     for (int s = 0; s < GS_TIME_COUNT; s++) {
         row->stage_seconds[s] += cost->stages[s];
@@ -302,7 +304,7 @@ static gs_status run_test(struct bench *bench, const struct test *test, struct g
     for (size_t i = 0; status == GS_OK && i < n_runs; i++) {
         gs_progress_update(&progress, (i + 1) * (uint64_t)row->n_tokens, total);
         status = run_once(bench, test, &cost, error);
-        note_run(row, i, &cost);
+        note_run(bench, row, i, &cost);
     }
     gs_progress_end(&progress);
     gs_bench_note_memory(bench->report);
@@ -342,7 +344,7 @@ static gs_status note_step(struct bench *bench, int64_t from, int64_t read, cons
     struct gs_bench_row *row;
     gs_status status = add_row(bench, &test, 1, &row, error);
     if (status == GS_OK)
-        note_run(row, 0, cost);
+        note_run(bench, row, 0, cost);
     return status;
 }
 
@@ -494,7 +496,7 @@ static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_er
     if (status == GS_OK)
         status = time_first_token(bench, n_threads, &limits->first_token_seconds, error);
     close_engine(bench);
-    return status;
+    return status == GS_OK && bench->is_cpu ? gs_bench_measure_again(limits, error) : status;
 }
 
 gs_status gs_bench_model(const struct gs_bench_settings *settings, struct gs_bench_report *report,

@@ -95,11 +95,20 @@ static struct gs_bench_spread measure_products(struct gs_measure *measure, enum 
     return gs_bench_spread(rates, LIMIT_RUNS);
 }
 
+/* After one reading that is not counted. */
+static struct gs_bench_spread measure_reading(struct gs_measure *measure)
+{
+    double rates[LIMIT_RUNS];
+    gs_measure_read(measure);
+    for (size_t i = 0; i < LIMIT_RUNS; i++)
+        rates[i] = gs_measure_read(measure);
+    return gs_bench_spread(rates, LIMIT_RUNS);
+}
+
 gs_status gs_bench_measure_limits(struct gs_bench_report *report, size_t n_threads,
                                   struct gs_bench_limits **out, struct gs_error *error)
 {
     struct gs_measure *measure = NULL;
-    double rates[LIMIT_RUNS];
     *out = NULL;
     struct gs_bench_limits *list = realloc(report->limits, (report->n_limits + 1) * sizeof *list);
     if (!list)
@@ -108,12 +117,9 @@ gs_status gs_bench_measure_limits(struct gs_bench_report *report, size_t n_threa
     gs_status status = gs_measure_open(n_threads, &measure, error);
     if (status != GS_OK)
         return status;
-    gs_measure_read(measure);
-    for (size_t i = 0; i < LIMIT_RUNS; i++)
-        rates[i] = gs_measure_read(measure);
     *out = &list[report->n_limits++];
     **out = (struct gs_bench_limits){.n_threads = gs_measure_threads(measure),
-                                     .bytes_per_second = gs_bench_spread(rates, LIMIT_RUNS),
+                                     .bytes_per_second = measure_reading(measure),
                                      .buffer_bytes = gs_measure_buffer_bytes(measure)};
     for (int type = 0; type < GS_MEASURE_TYPE_COUNT; type++)
         (*out)->products_per_second[type] = measure_products(measure, (enum gs_measure_type)type);
@@ -121,4 +127,22 @@ gs_status gs_bench_measure_limits(struct gs_bench_report *report, size_t n_threa
     gs_measure_close(measure);
     gs_bench_forget_peak(); /* the buffer is not what the model needs */
     return GS_OK;
+}
+
+gs_status gs_bench_measure_again(struct gs_bench_limits *limits, struct gs_error *error)
+{
+    struct gs_measure *measure = NULL;
+    gs_status status = gs_measure_open(limits->n_threads, &measure, error);
+    if (status == GS_OK)
+        limits->after = measure_reading(measure);
+    gs_measure_close(measure);
+    return status;
+}
+
+double gs_bench_drift(const struct gs_bench_limits *limits)
+{
+    double before = limits->bytes_per_second.median, after = limits->after.median;
+    if (!(before > 0.0 && after > 0.0))
+        return 0.0;
+    return before > after ? before / after - 1.0 : after / before - 1.0;
 }

@@ -64,6 +64,7 @@ double gs_bench_cpu_share(const struct gs_bench_row *row);
 struct gs_bench_limits {
     size_t n_threads;
     struct gs_bench_spread bytes_per_second;
+    struct gs_bench_spread after; /* the same after the rows; all 0: not measured */
     uint64_t buffer_bytes;
     struct gs_bench_spread products_per_second[GS_MEASURE_TYPE_COUNT];
     double load_seconds; /* kernels: 0 */
@@ -100,6 +101,13 @@ gs_status gs_bench_row_add(struct gs_bench_report *report, size_t n_runs, struct
 /* Measures what the machine can do with so many threads; appended to report->limits. */
 gs_status gs_bench_measure_limits(struct gs_bench_report *report, size_t n_threads,
                                   struct gs_bench_limits **out, struct gs_error *error);
+
+/* Measures the bandwidth once more, after the rows: limits->after. */
+gs_status gs_bench_measure_again(struct gs_bench_limits *limits, struct gs_error *error);
+
+/* By how much the bandwidth after the rows differs from that before, as a part of the smaller; 0: not known.
+ */
+double gs_bench_drift(const struct gs_bench_limits *limits);
 
 /* What this process has used so far, all its threads together. */
 double gs_bench_cpu_seconds(void);

@@ -9,7 +9,8 @@
 
 /* ---------------------------------------------------------------- tables */
 
-#define BUSY 0.9 /* below this share of the processors a person should know */
+#define BUSY  0.9 /* below this share of the processors a person should know */
+#define DRIFT 0.1 /* and of a bandwidth that changed by more than this meanwhile */
 
 struct cells {
     char text[N_COLUMNS][100];
@@ -106,6 +107,20 @@ static void show_busy(const struct gs_bench_report *report, struct gs_output *ou
             "\nThe threads of one row ran for only %.0f %% of its time: other work was going on, or "
             "they waited for each other.\n",
             100.0 * least);
+}
+
+static void show_drift(const struct gs_bench_report *report, struct gs_output *out)
+{
+    for (size_t i = 0; i < report->n_limits; i++) {
+        const struct gs_bench_limits *l = &report->limits[i];
+        if (gs_bench_drift(l) > DRIFT)
+            gs_output_print(
+                out,
+                "\nWith %zu thread%s the memory was read at %.1f GB/s before the rows and at %.1f "
+                "after them: their shares of the bandwidth are not to be trusted.\n",
+                l->n_threads, l->n_threads == 1 ? "" : "s", l->bytes_per_second.median / 1e9,
+                l->after.median / 1e9);
+    }
 }
 
 static void show_line(struct gs_output *out, bool markdown, const char *key, const char *value)
@@ -221,4 +236,5 @@ void gs_bench_show(const struct gs_bench_report *report, const struct gs_bench_m
     show_rows(report, markdown, out);
     show_profile(report, markdown, out);
     show_busy(report, out);
+    show_drift(report, out);
 }

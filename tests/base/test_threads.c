@@ -1,5 +1,6 @@
 /* Every item runs exactly once, whatever the number of threads; shares; waiting and idling; pools coexist. */
 #include "base/clock.h"
+#include "base/processors.h"
 #include "base/threads.h"
 #include "tests/support/check.h"
 
@@ -82,7 +83,7 @@ struct shares {
     _Atomic size_t n_missing; /* threads that have taken no item */
     size_t first[8];          /* item of each thread */
     bool has_first[8];
-    bool slow; /* the last thread's first item takes 20 ms */
+    bool slow; /* the second thread's first item takes 100 ms */
 };
 
 static void take_share(void *user, size_t begin, size_t end, size_t thread)
@@ -97,7 +98,7 @@ static void take_share(void *user, size_t begin, size_t end, size_t thread)
     while (shares->n_missing > 0)
         sched_yield();
     if (shares->slow && begin == N_SHARE)
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 }
 
 /* However late a thread comes, it begins where its share does: others take from the far end. */
@@ -187,6 +188,53 @@ static void pools_run_side_by_side(void **state)
     gs_threads_close(NULL);
 }
 
+/* Without a number: one thread a core. */
+static void threads_of_this_machine(void **state)
+{
+    (void)state;
+    struct gs_threads *threads;
+    struct gs_error error;
+    assert_ok(gs_threads_open(0, &threads, &error), &error);
+    assert_int_equal(gs_threads_count(threads), gs_processors_cores());
+    gs_threads_close(threads);
+}
+
+/* Pools that are closed at once, while their threads start, look out or have just gone to sleep. */
+static void a_pool_closes_at_any_time(void **state)
+{
+    (void)state;
+    for (long round = 0; round < 200; round++) {
+        struct gs_threads *threads;
+        struct gs_error error;
+        struct counts counts = {.grain = 1};
+        size_t n_items = (size_t)(round % 4) * 10;
+        assert_ok(gs_threads_open(2 + (size_t)round % 3, &threads, &error), &error);
+        gs_threads_run(threads, count, &counts, n_items, 1);
+        for (size_t i = 0; i < n_items; i++)
+            assert_int_equal(counts.of_item[i], 1);
+        nanosleep(&(struct timespec){.tv_nsec = round % 5 * 20000}, NULL);
+        gs_threads_close(threads);
+    }
+}
+
+/* Jobs just when threads go to sleep, the moment where one could be missed. */
+static void jobs_at_the_edge_of_sleep(void **state)
+{
+    (void)state;
+    struct gs_threads *threads;
+    struct gs_error error;
+    assert_ok(gs_threads_open(2, &threads, &error), &error);
+    for (long round = 0; round < 5000; round++) {
+        _Atomic size_t n_missing = 2;
+        double until = gs_clock_seconds() + 48e-6 + 4e-9 * (double)round;
+        while (gs_clock_seconds() < until)
+            ;
+        gs_threads_run(threads, meet, &n_missing, 2, 1); /* ends only if the other one comes */
+        assert_int_equal(n_missing, 0);
+    }
+    gs_threads_close(threads);
+}
+
 static void too_many_threads_are_refused(void **state)
 {
     (void)state;
@@ -205,6 +253,9 @@ int main(void)
         cmocka_unit_test(waiting_is_counted),
         cmocka_unit_test(idle_threads_sleep),
         cmocka_unit_test(pools_run_side_by_side),
+        cmocka_unit_test(threads_of_this_machine),
+        cmocka_unit_test(a_pool_closes_at_any_time),
+        cmocka_unit_test(jobs_at_the_edge_of_sleep),
         cmocka_unit_test(too_many_threads_are_refused),
     };
     return cmocka_run_group_tests_name("base/threads", tests, NULL, NULL);

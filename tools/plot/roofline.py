@@ -29,8 +29,11 @@ def main():
             if re.search(arguments.rows, f"{key[0]}, {chart.threads_text(key[1])}")}
     if not rows:
         parser.error("no such row has gmac_per_second")
-    bandwidth = chart.median([row["bandwidth_gb_per_second"] for run in runs for row in run["rows"]
-                              if (row["name"], row["threads"]) in rows])
+    bandwidths = [row["bandwidth_gb_per_second"] for run in runs for row in run["rows"]
+                  if (row["name"], row["threads"]) in rows and row["bandwidth_gb_per_second"]]
+    if not bandwidths:
+        parser.error("no such row has a bandwidth beside it: bench measures the CPU's alone")
+    bandwidth = chart.median(bandwidths)
 
     peaks = [row["peak_gmac_per_second"] for run in runs for row in run["rows"]
              if (row["name"], row["threads"]) in rows and row.get("peak_gmac_per_second")]
