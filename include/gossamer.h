@@ -129,7 +129,7 @@ enum gs_weight_format {
 };
 
 struct gs_engine_options {
-    const char *backend; /* "cpu", "cuda"; NULL: the best that this binary and this machine have */
+    const char *backend; /* "cpu", "cuda"; NULL or "auto": the best that this binary and this machine have */
     int device;          /* which of the backend's devices */
     enum gs_precision precision;
     enum gs_weight_format weights;

@@ -3,6 +3,7 @@
  * for a token whatever it shares a call with, and a cache of its own.
  */
 #include "backend/cpu/fast_kernels.h"
+#include "backend/cpu/kernels.h"
 #include "backend/registry.h"
 #include "tests/support/check.h"
 #include "tests/support/loaded.h"
@@ -324,7 +325,101 @@ static void fast_and_q8_are_near_exact(void **state)
     close_demo(&demo);
 }
 
+/* ---------------------------------------------------------------- ragged shapes */
+
+#define RAGGED_VOCAB       77
+#define RAGGED_ROW_ERROR   0.1 /* measured: 0.024, and 0.037 as q8 */
+#define RAGGED_LOGIT_ERROR 0.3 /* measured: 0.064 and 0.134 */
+
+/* |a - b| / |a| of the worst position, and the worst single logit's error in units of a's root mean square.
+ */
+static void worst_errors(const float *a, const float *b, double *row, double *logit)
+{
+    *row = *logit = 0.0;
+    for (size_t t = 0; t < N_TOKENS; t++, a += RAGGED_VOCAB, b += RAGGED_VOCAB) {
+        double difference = 0.0, size = 0.0, worst = 0.0;
+        for (size_t i = 0; i < RAGGED_VOCAB; i++) {
+            double d = fabs((double)b[i] - a[i]);
+            difference += d * d;
+            size += (double)a[i] * a[i];
+            worst = d > worst || isnan(d) ? d : worst;
+        }
+        *row = fmax(*row, sqrt(difference / size));
+        *logit = fmax(*logit, worst / sqrt(size / RAGGED_VOCAB));
+    }
+}
+
+/*
+ * No matrix but the experts' has rows in whole tiles, or columns in whole blocks; the window is so short that
+ * one key more or less shows; all experts are active, so that no choice hangs on rounding.
+ */
+static void ragged_shapes_are_near_exact(void **state)
+{
+    (void)state;
+    struct tiny_options shape = tiny_options_default();
+    shape.n_layer = 2;
+    shape.d_model = 160;
+    shape.d_head = 20;
+    shape.n_head = 6;
+    shape.n_kv_head = 2;
+    shape.n_expert = shape.n_active = 4;
+    shape.n_vocab = RAGGED_VOCAB;
+    shape.window = 5;
+    struct tiny_model *model = tiny_model_make(&shape);
+    int32_t tokens[N_TOKENS];
+    make_tokens(tokens, 9);
+    for (size_t t = 0; t < N_TOKENS; t++)
+        tokens[t] %= RAGGED_VOCAB;
+    float *exact = make_logits(), *fast = make_logits();
+    for (size_t v = 0; v <= 2 * gs_fast_kernels_count(); v++) {
+        struct gs_device_options options = {.n_threads = 2};
+        if (v > 0)
+            options = (struct gs_device_options){.n_threads = 2,
+                                                 .isa = gs_fast_kernels_at((v - 1) / 2)->isa,
+                                                 .precision = GS_PRECISION_FAST,
+                                                 .weights = v % 2 ? GS_WEIGHTS_NATIVE : GS_WEIGHTS_Q8};
+        struct loaded loaded = loaded_open_with(model, &options);
+        struct gs_kv *kv = loaded_kv(&loaded, N_TOKENS);
+        loaded_run(&loaded, kv, tokens, N_TOKENS, 100, v > 0 ? fast : exact);
+        loaded.backend->kv_free(kv);
+        loaded_close(&loaded);
+        if (v == 0)
+            continue;
+        double row, logit;
+        worst_errors(exact, fast, &row, &logit);
+        printf("  %-12s%s worst row %.4f, worst logit %.4f\n", options.isa, v % 2 ? "    " : ", q8", row,
+               logit);
+        assert_true(row < RAGGED_ROW_ERROR);
+        assert_true(logit < RAGGED_LOGIT_ERROR);
+    }
+    free(exact);
+    free(fast);
+    tiny_model_free(model);
+}
+
 /* ---------------------------------------------------------------- memory, and what is refused */
+
+/* Every variant of the build is told, as usable or as not for this processor; the best one first. */
+static void kernels_are_listed(void **state)
+{
+    (void)state;
+    const struct gs_backend *backend;
+    struct gs_error error;
+    char text[256], expected[64];
+    assert_ok(gs_backend_find("cpu", &backend, &error), &error);
+    assert_true(backend->probe(text, sizeof text));
+    snprintf(expected, sizeof expected, "processor (%s; kernels generic", gs_kernels_best()->isa);
+    assert_int_equal(strncmp(text, expected, strlen(expected)), 0);
+    const char *missing = strstr(text, "; not for this processor: ");
+    for (size_t i = 0; i < gs_kernels_count(); i++)
+        assert_non_null(strstr(text, gs_kernels_at(i)->isa));
+    for (size_t i = 0; gs_kernels_missing(i); i++) {
+        assert_null(gs_kernels_find(gs_kernels_missing(i)));
+        assert_non_null(missing);
+        assert_non_null(strstr(missing, gs_kernels_missing(i)));
+    }
+    assert_true((missing == NULL) == (gs_kernels_missing(0) == NULL));
+}
 
 static void q8_is_in_the_plan(void **state)
 {
@@ -353,7 +448,8 @@ static void what_is_not_there_is_refused(void **state)
     struct gs_device_options isa = {.precision = GS_PRECISION_FAST, .isa = "mmx"};
     struct gs_device_options control = {.precision = GS_PRECISION_FAST, .control = GS_CONTROL_SINKS};
     assert_ok(gs_backend_find("cpu", &backend, &error), &error);
-    assert_fails(backend->open(&isa, &device, &error), GS_UNSUPPORTED, "no mmx kernels", &error);
+    assert_fails(backend->open(&isa, &device, &error), GS_UNSUPPORTED,
+                 "no mmx kernels: this build and this processor have generic", &error);
     assert_null(device);
     assert_fails(backend->open(&control, &device, &error), GS_UNSUPPORTED, "exact", &error);
     assert_null(device);
@@ -366,6 +462,8 @@ int main(void)
         cmocka_unit_test(bits_do_not_depend_on_other_sessions),
         cmocka_unit_test(copies_and_exports_continue_alike),
         cmocka_unit_test(fast_and_q8_are_near_exact),
+        cmocka_unit_test(ragged_shapes_are_near_exact),
+        cmocka_unit_test(kernels_are_listed),
         cmocka_unit_test(q8_is_in_the_plan),
         cmocka_unit_test(what_is_not_there_is_refused),
     };

@@ -306,6 +306,7 @@ static void cpu_stats(const struct gs_device *device, struct gs_backend_stats *s
 
 const struct gs_backend gs_backend_cpu = {
     .name = "cpu",
+    .fast_keeps_bits = true,
     .probe = cpu_probe,
     .open = cpu_open,
     .close = cpu_close,

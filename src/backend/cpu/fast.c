@@ -657,6 +657,7 @@ static void moe_block(struct gs_device *device, struct row_job *job)
     gs_threads_run(device->threads, begin_experts, job, n_rows, 1);
     gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     gs_threads_run(device->threads, route_experts, job, (size_t)config->n_expert, 8);
+    device->stats.weight_bytes += (uint64_t)(config->n_expert * config->d_model) * sizeof(float);
     for (int64_t t = 0; t < job->n_rows; t++)
         device->stages.choose_experts(config, fast->router + t * config->n_expert,
                                       fast->choice + t * config->n_active,

@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LINE_BYTES 64
+
+/* A key and a value in a cache's own format, [d_head] each. */
+union position {
+    float f32[2 * GS_MAX_D_HEAD];
+    uint16_t bf16[2 * GS_MAX_D_HEAD];
+};
+
 static size_t element_bytes(enum gs_kv_format format)
 {
     return format == GS_KV_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -31,6 +39,16 @@ uint64_t gs_kv_bytes(const struct gs_config *config, enum gs_kv_format format, i
     return bytes;
 }
 
+/*
+ * Zeros, on whole lines of the processor's cache. calloc's large blocks are not touched until they are used:
+ * a context costs nothing before.
+ */
+static void *allocate(size_t bytes, void **memory)
+{
+    *memory = calloc(1, bytes + LINE_BYTES);
+    return *memory ? (char *)*memory + (LINE_BYTES - (uintptr_t)*memory % LINE_BYTES) % LINE_BYTES : NULL;
+}
+
 gs_status gs_kv_open(const struct gs_config *config, enum gs_kv_format format, int64_t capacity,
                      int64_t max_step, struct gs_kv **out, struct gs_error *error)
 {
@@ -47,10 +65,9 @@ gs_status gs_kv_open(const struct gs_config *config, enum gs_kv_format format, i
     for (int64_t i = 0; i < config->n_layer; i++) {
         struct gs_kv_layer *layer = &kv->layers[i];
         layer->n_slot = slot_count(config, format, i, capacity, max_step);
-        /* calloc of a large block is not touched until it is used: an unused context costs nothing. */
-        size_t n = (size_t)(layer->n_slot * config->n_kv_head * config->d_head);
-        layer->keys = calloc(n, element_bytes(format));
-        layer->values = calloc(n, element_bytes(format));
+        size_t bytes = (size_t)(layer->n_slot * config->n_kv_head * config->d_head) * element_bytes(format);
+        layer->keys = allocate(bytes, &layer->keys_memory);
+        layer->values = allocate(bytes, &layer->values_memory);
         if (!layer->keys || !layer->values)
             goto out_of_memory;
     }
@@ -67,8 +84,8 @@ void gs_kv_free(struct gs_kv *kv)
     if (!kv)
         return;
     for (int64_t i = 0; kv->layers && i < kv->config->n_layer; i++) {
-        free(kv->layers[i].keys);
-        free(kv->layers[i].values);
+        free(kv->layers[i].keys_memory);
+        free(kv->layers[i].values_memory);
     }
     free(kv->layers);
     free(kv);
@@ -129,18 +146,18 @@ void gs_kv_store_bf16(const struct gs_kv *kv, int64_t layer, int64_t kv_head, in
     }
 }
 
-/* A position's key, then its value, [d_head] each in order: the form in which they are copied and exported.
- */
-static void read_position(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position, void *to)
+/* A position's key, then its value, in order: the form in which they are copied and exported. */
+static void read_position(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position,
+                          union position *to)
 {
     int64_t d = kv->config->d_head;
     if (kv->format == GS_KV_F32) {
-        float *out = to;
+        float *out = to->f32;
         memcpy(out, gs_kv_key(kv, layer, kv_head, position), (size_t)d * sizeof *out);
         memcpy(out + d, gs_kv_value(kv, layer, kv_head, position), (size_t)d * sizeof *out);
         return;
     }
-    uint16_t *out = to;
+    uint16_t *out = to->bf16;
     const uint16_t *key = find_key(kv, layer, kv_head, position);
     const uint16_t *value = find_value(kv, layer, kv_head, position);
     for (int64_t j = 0; j < d; j++) {
@@ -150,16 +167,16 @@ static void read_position(const struct gs_kv *kv, int64_t layer, int64_t kv_head
 }
 
 static void write_position(const struct gs_kv *kv, int64_t layer, int64_t kv_head, int64_t position,
-                           const void *from)
+                           const union position *from)
 {
     int64_t d = kv->config->d_head;
     if (kv->format == GS_KV_F32) {
-        const float *in = from;
+        const float *in = from->f32;
         memcpy(gs_kv_key(kv, layer, kv_head, position), in, (size_t)d * sizeof *in);
         memcpy(gs_kv_value(kv, layer, kv_head, position), in + d, (size_t)d * sizeof *in);
         return;
     }
-    const uint16_t *in = from;
+    const uint16_t *in = from->bf16;
     gs_kv_store_bf16(kv, layer, kv_head, position, in, in + d);
 }
 
@@ -236,7 +253,7 @@ gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error
         return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
                        (long long)dst->capacity, (long long)src->length);
     const struct gs_config *config = src->config;
-    float position[2 * GS_MAX_D_HEAD];
+    union position position;
     int64_t ring_first = 0;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = first_held(src, layer);
@@ -247,8 +264,8 @@ gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error
             continue;
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; p < src->length; p++) {
-                read_position(src, layer, head, p, position);
-                write_position(dst, layer, head, p, position);
+                read_position(src, layer, head, p, &position);
+                write_position(dst, layer, head, p, &position);
             }
     }
     dst->length = src->length;
@@ -287,13 +304,13 @@ gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_
     const struct gs_config *config = kv->config;
     struct export_header header = make_header(kv);
     gs_status status = gs_buffer_append(out, &header, sizeof header, error);
-    float position[2 * GS_MAX_D_HEAD];
+    union position position;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = first_held(kv, layer);
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; status == GS_OK && p < kv->length; p++) {
-                read_position(kv, layer, head, p, position);
-                status = gs_buffer_append(out, position, position_bytes(kv), error);
+                read_position(kv, layer, head, p, &position);
+                status = gs_buffer_append(out, &position, position_bytes(kv), error);
             }
     }
     return status;
@@ -332,7 +349,7 @@ gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct 
         return gs_fail(error, GS_MALFORMED, "the exported cache lacks positions of the window");
 
     const char *at = (const char *)bytes + sizeof header;
-    float position[2 * GS_MAX_D_HEAD];
+    union position position;
     size_t size_of_one = position_bytes(kv);
     int64_t ring_first = 0;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
@@ -344,8 +361,8 @@ gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct 
             for (int64_t p = first; p < header.length; p++, at += size_of_one) {
                 if (p < fits)
                     continue;
-                memcpy(position, at, size_of_one); /* aligned */
-                write_position(kv, layer, head, p, position);
+                memcpy(&position, at, size_of_one);
+                write_position(kv, layer, head, p, &position);
             }
     }
     kv->length = header.length;

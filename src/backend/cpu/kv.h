@@ -14,8 +14,9 @@ enum gs_kv_format {
 };
 
 struct gs_kv_layer {
-    void *keys;     /* F32: [n_kv_head][n_slot][d_head], rotated */
-    void *values;   /* F32: [n_kv_head][n_slot][d_head] */
+    void *keys;                        /* F32: [n_kv_head][n_slot][d_head], rotated */
+    void *values;                      /* F32: [n_kv_head][n_slot][d_head] */
+    void *keys_memory, *values_memory; /* what is freed: keys and values begin on a line of 64 bytes in it */
     int64_t n_slot; /* position p lives in slot p mod n_slot; BF16: a multiple of GS_FAST_KEY_BLOCK */
 };
 

@@ -69,12 +69,16 @@ void GS_VARIANT(gs_quantize_q8)(const float *x, size_t n, enum gs_q8_order order
     }
 }
 
+#define HALF_NAN 0x7E00
+
 void GS_VARIANT(gs_quantize_q8_0)(const float *x, size_t n, uint8_t *blocks)
 {
     for (size_t b = 0; b < n / 32; b++, x += 32, blocks += 34) {
         float m = largest_of(x);
-        /* What a half cannot hold: weights are far from it; the largest is then kept as the largest half. */
+        /* What a half cannot hold: weights are far from it; the largest is then kept as the largest half. An
+         * infinity or a NaN shows in the logits. */
         uint16_t half = gs_float_half(m / 127.0f < 65504.0f ? m / 127.0f : 65504.0f);
+        half = m <= FLT_MAX ? half : HALF_NAN;
         float scale = gs_half_float(half), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
         int8_t q[32];
         for (int i = 0; i < 32; i++) {
