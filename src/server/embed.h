@@ -6,6 +6,7 @@
 #ifndef GS_SERVER_EMBED_H
 #define GS_SERVER_EMBED_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define GS_EMBED_STRING_(x) #x
@@ -18,7 +19,10 @@
 #endif
 
 /* They are two arrays to the compiler: the difference is one of addresses. */
-#define GS_EMBED_SIZE(begin, end) ((size_t)((uintptr_t)(end) - (uintptr_t)(begin)))
+static inline size_t gs_embed_size(const unsigned char *begin, const unsigned char *end)
+{
+    return (size_t)((uintptr_t)end - (uintptr_t)begin);
+}
 
 /* clang-format off */
 #define GS_EMBED_SYMBOL(x) GS_EMBED_STRING(__USER_LABEL_PREFIX__) #x

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A call's arguments are kept back until they are known to be JSON: a ping now and then says that all is
  * well. */
@@ -74,9 +75,11 @@ static json_t *text_json(const struct gs_buffer *text)
 /* What a model says is no reason to fail: arguments that are no object stand under a name that says so. */
 static json_t *input_json(const struct gs_item *item)
 {
-    json_t *input = item->text.size > 0
-                        ? json_loadb(item->text.data, item->text.size, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL)
-                        : json_object();
+    size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
+    json_t *input =
+        item->text.size > 0 ? json_loadb(item->text.data, item->text.size, flags, NULL) : json_object();
+    if (!input) /* an integer of more than 64 bits is JSON, too */
+        input = json_loadb(item->text.data, item->text.size, flags | JSON_DECODE_INT_AS_REAL, NULL);
     if (json_is_object(input))
         return input;
     json_decref(input);
@@ -218,19 +221,38 @@ static void fail(struct gs_message_reply *reply, const struct gs_api_error *erro
     gs_stream_end(reply->exchange);
 }
 
-static void finish(struct gs_message_reply *reply, const struct gs_usage *usage)
+static void fail_memory(struct gs_message_reply *reply)
 {
-    if (reply->items.failed) {
-        struct gs_api_error error = {0};
-        gs_api_fail(&error, 503, "out_of_memory", "memory is out");
-        fail(reply, &error);
+    struct gs_api_error error = {0};
+    gs_api_fail(&error, 503, "out_of_memory", "memory is out");
+    fail(reply, &error);
+}
+
+/* With all digits: a call's input has the model's numbers. */
+static void reply_whole(struct gs_message_reply *reply, json_t *message)
+{
+    char *text = json_dumps(message, JSON_COMPACT);
+    json_decref(message);
+    if (!text) {
+        fail_memory(reply);
         return;
     }
     reply->ended = true;
-    if (!reply->stream) {
-        gs_reply_json(reply->exchange, 200, message_json(reply, usage));
+    gs_reply_bytes(reply->exchange, 200, "application/json", text, strlen(text));
+    free(text);
+}
+
+static void finish(struct gs_message_reply *reply, const struct gs_usage *usage)
+{
+    if (reply->items.failed) {
+        fail_memory(reply);
         return;
     }
+    if (!reply->stream) {
+        reply_whole(reply, message_json(reply, usage));
+        return;
+    }
+    reply->ended = true;
     send(reply, "message_delta",
          json_pack("{s:{s:s, s:o}, s:o}", "delta", "stop_reason", stop_reason(reply), "stop_sequence",
                    stop_json(reply), "usage", usage_json(usage)));

@@ -1,6 +1,9 @@
 #include "server/responses.h"
 
+#include "base/status.h"
 #include "server/responses_write.h"
+
+#include <string.h>
 
 static void fail_memory(struct gs_exchange *exchange)
 {
@@ -50,12 +53,28 @@ static void fail_unknown(struct gs_exchange *exchange)
     gs_reply_error(exchange, &error);
 }
 
+static const char items_tail[] = "/input_items";
+
+/* Is the tail "ID/input_items"? */
+static bool asks_for_items(const struct gs_exchange *exchange, char *id, size_t size)
+{
+    const char *tail = gs_exchange_tail(exchange);
+    const char *slash = tail ? strchr(tail, '/') : NULL;
+    if (!slash || strcmp(slash, items_tail) != 0 || (size_t)(slash - tail) >= size)
+        return false;
+    gs_format(id, size, "%.*s", (int)(slash - tail), tail);
+    return true;
+}
+
 void gs_responses_get(struct gs_server *server, struct gs_exchange *exchange)
 {
     json_t *response = NULL;
     const char *id = gs_exchange_tail(exchange);
-    if (id &&
-        gs_response_store_get(gs_server_responses(server), id, gs_exchange_key(exchange), &response, NULL))
+    char of_items[64];
+    if (asks_for_items(exchange, of_items, sizeof of_items))
+        gs_responses_input_items(server, exchange, of_items);
+    else if (id && gs_response_store_get(gs_server_responses(server), id, gs_exchange_key(exchange),
+                                         &response, NULL))
         gs_reply_json(exchange, 200, response);
     else
         fail_unknown(exchange);
@@ -64,6 +83,14 @@ void gs_responses_get(struct gs_server *server, struct gs_exchange *exchange)
 void gs_responses_delete(struct gs_server *server, struct gs_exchange *exchange)
 {
     const char *id = gs_exchange_tail(exchange);
+    char of_items[64];
+    if (asks_for_items(exchange, of_items, sizeof of_items)) {
+        struct gs_api_error error = {0};
+        gs_api_fail(&error, 405, "method_not_allowed", "GET is expected here");
+        gs_reply_header(exchange, "Allow", "GET");
+        gs_reply_error(exchange, &error);
+        return;
+    }
     if (!id || !gs_response_store_remove(gs_server_responses(server), id, gs_exchange_key(exchange))) {
         fail_unknown(exchange);
         return;

@@ -310,6 +310,10 @@ static int read_fields(json_t *body, struct gs_responses_request *request, struc
         status = read_reasoning_effort(body, request->chat, error);
     if (status == 0)
         status = gs_read_bool(body, "store", &request->store, error);
+    if (status == 0 && member(body, "metadata") && !json_is_object(member(body, "metadata")))
+        status = expected("metadata", "an object", member(body, "metadata"), error);
+    if (status == 0 && member(body, "truncation") && !json_is_string(member(body, "truncation")))
+        status = expected("truncation", "a string", member(body, "truncation"), error);
     if (request->logprobs || member(body, "top_logprobs"))
         json_object_set_new(request->chat, "logprobs", json_true());
     return status;

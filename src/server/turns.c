@@ -77,6 +77,8 @@ void gs_turns_call(struct gs_turns *turns, struct gs_text id, json_t *name, json
 {
     json_t *message = open_message(turns, false, origin);
     json_t *calls = json_object_get(message, "tool_calls");
+    if (!message)
+        return; /* memory is out */
     if (!calls) {
         calls = json_array();
         put(turns, message, "tool_calls", calls);

@@ -162,6 +162,15 @@ def test_counting(demo, client):
     assert count.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
     with_tools = client.messages.count_tokens(model="m", messages=ask("x"), tools=[WEATHER], system="Be brief.")
     assert with_tools.input_tokens > count.input_tokens
+    for more in ({"thinking": {"type": "enabled", "budget_tokens": 20000}}, {"thinking": {"type": "disabled"}}, {"tool_choice": {"type": "none"}},
+                 {"tool_choice": {"type": "any"}}, {"output_config": {"effort": "low"}}):
+        body = {"model": "m", "messages": [*ask("x"), {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "a thought", "signature": "s"}, {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"location": "Rom"}}]}, {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sun"}]}], "tools": [WEATHER], "system": "Be brief.", **more}
+        used = demo.post("/v1/messages", {**body, "max_tokens": 1}).json()["usage"]
+        counted = demo.post("/v1/messages/count_tokens", body).json()
+        assert counted == {"input_tokens": used["input_tokens"] + used["cache_read_input_tokens"]}
     assert client.messages.count_tokens(model="m", messages=ask("word " * 5000)).input_tokens > 5000
 
 
@@ -199,7 +208,7 @@ def test_beta_queries_and_both_kinds_of_keys():
 
 @pytest.mark.parametrize("arguments,expected", [
     ('{"location": "Rom"}', {"location": "Rom"}), ("", {}), ('{"a":1]}', {"INVALID_JSON": '{"a":1]}'}),
-    ("[1]", {"INVALID_JSON": "[1]"}), ('{"a": "\\u20ac <b>"}', {"a": "\u20ac <b>"})])
+    ("[1]", {"INVALID_JSON": "[1]"}), ('{"x": 35.68948712345678}', {"x": 35.68948712345678}), ('{"n": 36893488147419103232}', {"n": 2 ** 65}), ('{"a": "\\u20ac <b>"}', {"a": "\u20ac <b>"})])
 def test_arguments_never_break_a_client(arguments, expected):
     with scripted(CALL % arguments, CALL % arguments, CALL % arguments) as server:
         body = {"model": "m", "max_tokens": 300, "messages": ask("x"), "tools": [WEATHER]}

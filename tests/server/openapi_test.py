@@ -1,5 +1,5 @@
 """The description of the API against the running server: schemathesis makes requests from it, right and wrong ones, and
-looks whether the answers are what it says. Bounded: OPENAPI_SECONDS (12) for each of the two kinds of requests.
+looks whether the answers are what it says. Bounded: OPENAPI_SECONDS (10) for each of the two kinds of requests.
 
     GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/openapi_test.py
 """
@@ -18,7 +18,7 @@ from serving import Server, line  # noqa: E402
 
 CHECKS = ("not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
           "response_schema_conformance,negative_data_rejection,unsupported_method")
-SECONDS = int(os.environ.get("OPENAPI_SECONDS", "12"))
+SECONDS = int(os.environ.get("OPENAPI_SECONDS", "10"))
 
 
 @pytest.fixture(scope="module")

@@ -244,6 +244,71 @@ def test_conversations_are_kept_and_branch(site):
     expect(page.locator("#conversations button")).to_have_count(1)
 
 
+def test_editing_while_an_answer_runs_asks_anew(site):
+    page = site.page
+    site.send("q", Answer("", "never ends", hang=True), wait=False)
+    expect(site.answer().locator(".answer")).to_contain_text("never ends")
+    site.standin.answers = [Answer("", "to the new question")]
+    page.locator(".message.user").hover()
+    page.locator(".message.user").get_by_label("Edit", exact=True).click()
+    page.locator(".edit textarea").fill("q changed")
+    page.keyboard.press("Control+Enter")
+    expect(site.answer().locator(".answer")).to_have_text("to the new question")
+    expect(page.locator("#stop")).to_be_hidden()
+
+
+def test_what_is_deleted_while_it_runs_stays_deleted(site):
+    page = site.page
+    site.send("q", Answer("", "never ends", hang=True), wait=False)
+    expect(site.answer().locator(".answer")).to_contain_text("never ends")
+    page.click("#settings")
+    page.click("#delete")
+    page.click("#ask-ok")
+    expect(page.locator("#conversations button")).to_have_count(0)
+    page.wait_for_timeout(2500)  # longer than the page waits before it saves
+    page.reload()
+    expect(page.locator("#empty")).to_be_visible()
+    expect(page.locator("#conversations button")).to_have_count(0)
+
+
+def test_a_reload_keeps_the_draft_the_settings_and_what_came(site):
+    page = site.page
+    site.settings(system="Be brief.")
+    page.fill("#message", "half a mess")
+    page.reload()
+    expect(page.locator("#message")).to_have_value("half a mess")
+    page.click("#settings")
+    expect(page.locator("#system")).to_have_value("Be brief.")
+    page.keyboard.press("Escape")
+    site.send("q", Answer("", "so far", hang=True), wait=False)
+    expect(site.answer().locator(".answer")).to_contain_text("so far")
+    page.wait_for_timeout(2500)
+    page.reload()
+    expect(page.locator("#message")).to_have_value("")
+    expect(site.answer().locator(".answer")).to_have_text("so far")
+    expect(site.answer().locator(".stats")).to_have_text("unfinished")
+
+
+def test_two_tabs_lose_nothing(site):
+    one = site.page
+    site.send("first", Answer("", "a"))
+    site.open()
+    two = site.page
+    expect(two.locator(".message")).to_have_count(2)
+    site.send("second, from the other tab", Answer("", "b"))
+    expect(one.locator(".message")).to_have_count(4)
+    expect(one.locator(".message.assistant .answer").last).to_have_text("b")
+    site.page = one
+    site.send("third", Answer("", "c"))
+    assert [m["content"] for m in site.standin.requests[-1]["messages"]] == ["first", "a", "second, from the other tab", "b", "third"]
+    expect(two.locator(".message")).to_have_count(6)
+    one.click("#settings")
+    one.click("#delete")
+    one.click("#ask-ok")
+    expect(two.locator("#empty")).to_be_visible()
+    expect(two.locator("#conversations button")).to_have_count(0)
+
+
 def test_export_and_import(site, tmp_path):
     page = site.page
     site.send("<b>question</b>", Answer("r", "answer"))
@@ -273,6 +338,9 @@ def test_export_and_import(site, tmp_path):
 @pytest.mark.parametrize("content", [
     "no json", "[]x", '{"a":1}', '{"messages":[{"role":"evil"}]}', '{"conversations":[{"nodes":null}]}',
     '{"conversations":[{"nodes":{"root":{"children":["x"]},"x":{"role":"<b>"}}}]}',
+    '{"conversations":[{"nodes":{"root":{"children":["x"]},"x":{"role":"user","children":["x"]}}}]}',
+    '{"conversations":[{"nodes":{"root":{"children":["x"]},"x":{"role":"user","children":["root"]},"root2":{}}}]}',
+    '{"conversations":[{"nodes":{"root":{"children":["x","x"]},"x":{"role":"user","children":["y","y"]},"y":{"role":"user"}}}]}',
     '{"conversations":[{"nodes":{"root":{"children":["__proto__"]}}}]}'])
 def test_a_bad_file_is_refused(site, tmp_path, content):
     file = tmp_path / "bad.json"
@@ -286,6 +354,21 @@ def test_a_bad_file_is_refused(site, tmp_path, content):
 
 TOOLS = json.dumps([{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}},
                     {"type": "function", "name": "flat", "parameters": {"type": "object"}}])
+
+
+def test_a_file_sets_only_known_settings(site, tmp_path):
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps({"conversations": [{
+        "sampling": {"temperature": 0.5, "n": 9, "messages": 3, "__proto__": 1}, "results": {"__proto__": 3}, "effort": ["high"], "leaf": {},
+        "tools": json.dumps([{"name": "constructor"}, {"name": "__proto__"}]),
+        "nodes": {"root": {"children": ["x"]}, "x": {"role": "user", "content": "u", "time": "now"}}}]}))
+    site.page.set_input_files("#import-file", str(file))
+    expect(site.page.locator(".message.user .text")).to_have_text("u")
+    site.send("q", Answer("", "ok"))
+    sent = site.standin.requests[-1]
+    assert sent["temperature"] == 0.5 and "n" not in sent and len(sent["messages"]) == 2 and sent["reasoning_effort"] == "medium"
+    site.page.click("#settings")
+    assert [area.input_value() for area in site.page.locator("#fixed-results textarea").all()] == ["", ""]
 
 
 def test_results_are_typed(site):

@@ -187,6 +187,29 @@ def test_a_previous_response_is_gone_on_with(client):
     assert error.value.code == "previous_response_not_found" and error.value.param == "previous_response_id"
 
 
+def test_the_input_of_a_stored_response_is_listed(demo, client):
+    first = client.responses.create(model="demo", input="What is the capital of Japan?", temperature=0)
+    second = client.responses.create(model="demo", previous_response_id=first.id, temperature=0, input=[
+        {"role": "user", "content": [{"type": "input_text", "text": "And of France?"}]}])
+    path = f"/v1/responses/{second.id}/input_items"
+    latest = list(client.responses.input_items.list(second.id, limit=1))  # walks over all the pages
+    oldest = list(client.responses.input_items.list(second.id, order="asc"))
+    assert [one.id for one in oldest] == [one.id for one in reversed(latest)] and len({one.id for one in oldest}) == len(oldest)
+    assert [one.type for one in oldest] == ["message"] + [one.type for one in first.output] + ["message"]
+    assert [one.id for one in oldest[1:-1]] == [one.id for one in first.output]
+    assert oldest[0].content[0].text == "What is the capital of Japan?" and oldest[-1].content[0].text == "And of France?"
+    page = demo.client.get(path, params={"limit": 2}).json()
+    assert page["has_more"] is True and page["last_id"] == page["data"][1]["id"] and page["first_id"] == latest[0].id
+    last = demo.client.get(path, params={"after": oldest[0].id}).json()
+    assert last == {"object": "list", "first_id": None, "last_id": None, "has_more": False, "data": []}
+    for name, value in (("limit", "0"), ("limit", "101"), ("limit", "1x"), ("limit", "99999999999"), ("order", "up"), ("after", "none")):
+        wrong = demo.client.get(path, params={name: value})
+        assert wrong.status_code == 400 and wrong.json()["error"]["param"] == name
+    assert demo.client.get("/v1/responses/resp_none/input_items").status_code == 404
+    assert demo.client.get(f"/v1/responses/{second.id}/other").status_code == 404
+    assert demo.client.delete(path).status_code == 405
+
+
 def test_what_is_not_to_be_stored_is_not(client):
     response = client.responses.create(model="demo", input="What is the capital of France?", store=False)
     assert response.store is False
@@ -360,6 +383,11 @@ def test_stored_responses_belong_to_their_key(tmp_path):
         assert alpha.responses.retrieve(response.id).output_text == "one"
         with pytest.raises(openai.NotFoundError):
             beta.responses.retrieve(response.id)
+        assert [item.content[0].text for item in alpha.responses.input_items.list(response.id)] == ["secret"]
+        with pytest.raises(openai.NotFoundError):
+            beta.responses.input_items.list(response.id)
+        with pytest.raises(openai.NotFoundError):
+            beta.responses.delete(response.id)
         with pytest.raises(openai.BadRequestError):
             beta.responses.create(model="m", input="x", previous_response_id=response.id)
         with pytest.raises(openai.AuthenticationError):
@@ -422,7 +450,7 @@ WRONG = [
     ({"input": "x", "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice.name"),
     ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type"), ({"input": "x", "background": True}, "background"),
     ({"input": "x", "top_logprobs": 21}, "top_logprobs"), ({"input": "x", "store": "yes"}, "store"),
-    ({"input": "x", "stream": 1}, "stream"),
+    ({"input": "x", "stream": 1}, "stream"), ({"input": "x", "metadata": 3}, "metadata"), ({"input": "x", "truncation": 3}, "truncation"),
 ]
 
 

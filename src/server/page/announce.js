@@ -9,7 +9,7 @@ export function announce(text) {
   while (region.childNodes.length > 20) region.firstChild.remove();
 }
 
-const SENTENCE = /[^]*(?:[.!?:;…]["')\]]*\s|\n)/;
+const SENTENCE = /^[^]*(?:[.!?:;…]["')\]]*\s|\n)/;
 
 export class Speaker {
   constructor() {

@@ -70,25 +70,47 @@ export async function answerOnce(body, signal) {
   return reply.choices[0].message.content ?? "";
 }
 
+const brokenOff = () => new ApiError("The answer broke off: the connection was closed.", 0);
+
+async function next(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    throw error.name === "AbortError" ? error : brokenOff();
+  }
+}
+
+function parse(data) {
+  try {
+    return JSON.parse(data);
+  } catch {
+    throw new ApiError("The server sent something that is no JSON.", 0);
+  }
+}
+
 // The data of each event of a stream, as text.
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let data = [];
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    for (const raw of lines) {
-      const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
-      if (line === "" && data.length) {
-        yield data.join("\n");
-        data = [];
-      } else if (line.startsWith("data:")) {
-        data.push(line.slice(line[5] === " " ? 6 : 5));
+  try {
+    for (;;) {
+      const { value, done } = await next(reader);
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const raw of lines) {
+        const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
+        if (line === "" && data.length) {
+          yield data.join("\n");
+          data = [];
+        } else if (line.startsWith("data:")) {
+          data.push(line.slice(line[5] === " " ? 6 : 5));
+        }
       }
     }
+  } finally {
+    reader.cancel().catch(() => {}); // whoever stops reading also ends the work at the server
   }
 }
 
@@ -100,10 +122,10 @@ export async function streamAnswer(body, { signal, onChunk }) {
   let finished = false;
   for await (const data of events(response)) {
     if (data === "[DONE]") return;
-    const chunk = JSON.parse(data);
+    const chunk = parse(data);
     if (chunk.error) throw new ApiError(chunk.error.message ?? "The server stopped with an error.", 500, chunk.error.code);
     finished = finished || chunk.choices?.some((choice) => choice.finish_reason);
     onChunk(chunk);
   }
-  if (!finished) throw new ApiError("The answer broke off: the connection was closed.", 0);
+  if (!finished) throw brokenOff();
 }

@@ -1,6 +1,6 @@
 // Turns: what is asked of the server and what becomes of its answers. Several conversations may run at once. The screen
 // learns of changes through `changed(conversation, node)`; nothing here touches an element.
-import { streamAnswer, answerOnce, ApiError } from "./api.js";
+import { streamAnswer, answerOnce } from "./api.js";
 import { add, openCalls, parseTools, path, toMessages } from "./tree.js";
 
 const MAX_ROUNDS = 16; // of calls with fixed results in one turn
@@ -17,8 +17,11 @@ export class Chat {
     return run !== undefined && (node === undefined || run.node === node);
   }
 
-  stop(conversation) {
-    this.running.get(conversation.id)?.controller.abort();
+  // Resolves when nothing of this conversation runs any more.
+  async stop(conversation) {
+    const run = this.running.get(conversation.id);
+    run?.controller.abort();
+    await run?.done;
   }
 
   requestOf(conversation, leaf) {
@@ -49,9 +52,11 @@ export class Chat {
 
   async answerOnce(conversation, parent) {
     const controller = new AbortController();
-    const node = add(conversation, parent, { role: "assistant", content: "" });
+    const node = add(conversation, parent, { role: "assistant", content: "", pending: true });
     const clock = { begin: performance.now(), pieces: 0 };
-    this.running.set(conversation.id, { node, controller, clock });
+    let over;
+    const done = new Promise((resolve) => { over = resolve; });
+    this.running.set(conversation.id, { node, controller, clock, done });
     this.changed(conversation, node, "begun");
     try {
       const body = this.requestOf(conversation, parent);
@@ -64,11 +69,13 @@ export class Chat {
       });
     } catch (error) {
       if (error.name === "AbortError") node.stopped = true;
-      else node.error = error instanceof ApiError || error instanceof SyntaxError ? error.message : String(error.message ?? error);
+      else node.error = String(error.message ?? error);
     }
     node.stats = statsOf(clock);
+    delete node.pending;
     this.running.delete(conversation.id);
     this.changed(conversation, node, "ended");
+    over();
     return node;
   }
 

@@ -1,7 +1,7 @@
 // The dialogs: settings of a conversation, the key, one question, the list of keys.
 import { el } from "./dom.js";
 import { apiKey, keepApiKey } from "./store.js";
-import { parseTools } from "./tree.js";
+import { parseTools, SAMPLING } from "./tree.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -66,8 +66,6 @@ export function askForKey(refused) {
 
 // ---------------------------------------------------------------- settings
 
-const NUMBERS = ["temperature", "top_p", "max_completion_tokens", "seed"];
-
 function drawFixedResults(results) {
   const known = new Map([...byId("fixed-results").querySelectorAll("textarea")].map((area) => [area.dataset.name, area.value]));
   let tools = [];
@@ -78,7 +76,7 @@ function drawFixedResults(results) {
   }
   byId("fixed-results").replaceChildren(...tools.map(({ function: { name } }) => {
     const area = el("textarea", { rows: "1", class: "mono", spellcheck: "false", placeholder: "ask me",
-      value: known.get(name) ?? results[name] ?? "" });
+      value: known.get(name) ?? (Object.hasOwn(results, name) ? results[name] : "") });
     area.dataset.name = name;
     return el("label", { class: "field" }, `Result of every call of ${name}`, area);
   }));
@@ -98,7 +96,7 @@ function takeSettings(conversation) {
     byId("tools").focus();
     return false;
   }
-  for (const name of NUMBERS) {
+  for (const name of SAMPLING) {
     if (!byId(name).checkValidity()) {
       settingsFailure(`${byId(name).labels[0].textContent.trim()}: ${byId(name).validationMessage}`);
       byId("sampling").open = true;
@@ -108,7 +106,7 @@ function takeSettings(conversation) {
   }
   conversation.system = byId("system").value;
   conversation.tools = byId("tools").value;
-  conversation.sampling = Object.fromEntries(NUMBERS.filter((name) => byId(name).value !== "")
+  conversation.sampling = Object.fromEntries(SAMPLING.filter((name) => byId(name).value !== "")
     .map((name) => [name, byId(name).valueAsNumber]));
   conversation.results = Object.fromEntries([...byId("fixed-results").querySelectorAll("textarea")]
     .filter((area) => area.value.trim()).map((area) => [area.dataset.name, area.value]));
@@ -122,7 +120,7 @@ export async function editSettings(conversation) {
   byId("tools").value = conversation.tools;
   byId("fixed-results").replaceChildren();
   drawFixedResults(conversation.results);
-  for (const name of NUMBERS) byId(name).value = conversation.sampling[name] ?? "";
+  for (const name of SAMPLING) byId(name).value = conversation.sampling[name] ?? "";
   byId("sampling").open = Object.keys(conversation.sampling).length > 0;
   settingsFailure("");
   byId("tools").oninput = () => drawFixedResults(conversation.results);

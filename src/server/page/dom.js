@@ -67,6 +67,7 @@ export const count = (number) => whole.format(number);
 
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
-export const seconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
+export const seconds = (value) => value < 1 ? `${Math.max(1, Math.round(1000 * value))} ms`
+  : `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
 
-export const rate = (value) => `${value < 100 ? value.toFixed(1) : Math.round(value)} tok/s`;
+export const rate = (value) => `${value < 100 ? value.toFixed(1) : count(Math.round(value))} tok/s`;

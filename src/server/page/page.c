@@ -53,7 +53,7 @@ bool gs_page_find(const char *name, struct gs_page_file *file)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (strcmp(files[i].name, name) == 0) {
             *file = (struct gs_page_file){files[i].type, files[i].begin,
-                                          GS_EMBED_SIZE(files[i].begin, files[i].end)};
+                                          gs_embed_size(files[i].begin, files[i].end)};
             return true;
         }
     }

@@ -5,12 +5,12 @@ import { countTokens, firstModel, onMissingKey } from "./api.js";
 import { Chat } from "./chat.js";
 import { ask, askForKey, editSettings, showKeys } from "./dialogs.js";
 import { drawSidebar, showSidebar, sidebarIsOver, sidebarShown } from "./sidebar.js";
-import { keepSetting, setting, Store } from "./store.js";
-import { add, exportFile, EFFORTS, fork, importFile, newConversation, parseTools, path, select } from "./tree.js";
+import { draft, keepDraft, keepSetting, setting, Store } from "./store.js";
+import { add, exportFile, EFFORTS, fork, importFile, merge, newConversation, parseTools, path, select } from "./tree.js";
 import { MessageView } from "./view.js";
 
 const byId = (id) => document.getElementById(id);
-const store = new Store();
+const store = new Store(changedElsewhere);
 const conversations = new Map();
 const views = new Map(); // node id → MessageView of the path on the screen
 let current = newConversation();
@@ -21,9 +21,13 @@ const chat = new Chat({ model: () => model?.id ?? "gpt-oss", changed });
 
 // ---------------------------------------------------------------- keeping
 
-let saving = null;
+const saving = new Map(); // conversation id → timer
+const removed = new Set(); // ids: what still runs of them is not kept
 
 async function save(conversation) {
+  clearTimeout(saving.get(conversation.id));
+  saving.delete(conversation.id);
+  if (removed.has(conversation.id)) return;
   conversations.set(conversation.id, conversation);
   try {
     await store.put(conversation);
@@ -34,10 +38,32 @@ async function save(conversation) {
 
 // While an answer runs, now and then is enough.
 function saveSoon(conversation) {
-  saving ??= setTimeout(() => {
-    saving = null;
-    save(conversation);
-  }, 2000);
+  if (!saving.has(conversation.id)) saving.set(conversation.id, setTimeout(() => save(conversation), 2000));
+}
+
+function forget(conversation) {
+  removed.add(conversation.id);
+  chat.stop(conversation);
+  conversations.delete(conversation.id);
+  if (conversation === current) fresh();
+  else drawList();
+}
+
+// Another tab of the page has kept or removed one.
+async function changedElsewhere(id, isRemoved) {
+  const ours = conversations.get(id);
+  if (isRemoved) {
+    if (ours) forget(ours);
+    return;
+  }
+  const theirs = await store.get(id);
+  if (!theirs || removed.has(id)) return;
+  if (ours) merge(ours, theirs, chat.running.get(id)?.node);
+  else conversations.set(id, theirs);
+  const writing = byId("messages").querySelector(".edit") ||
+    [...document.querySelectorAll(".call-form textarea")].some((field) => field.value);
+  if (ours === current && !writing) draw();
+  else drawList();
 }
 
 let noticeTimer = null;
@@ -58,7 +84,7 @@ function drawContext() {
   const size = contextSize();
   byId("context").hidden = !used || !size;
   if (!used || !size) return;
-  byId("context-text").textContent = `${count(used)} of ${count(size)}`;
+  byId("context-text").replaceChildren(`${count(used)} of ${count(size)}`, el("span", { class: "wide" }, " tokens"));
   byId("context").title = `${plural(used, "token")} of a context of ${count(size)} in use`;
   byId("context").setAttribute("aria-valuenow", used);
   byId("context").setAttribute("aria-valuemax", size);
@@ -216,8 +242,9 @@ function changed(conversation, node, what) {
 
 // ---------------------------------------------------------------- turns
 
-function turn(conversation, parent) {
+async function turn(conversation, parent) {
   stick = true;
+  await chat.stop(conversation);
   chat.answer(conversation, parent);
 }
 
@@ -236,6 +263,7 @@ function send() {
   closeCalls(current);
   const node = add(current, current.leaf, { role: "user", content: text.trim() });
   byId("message").value = "";
+  keepDraft("");
   grow();
   countDraft();
   save(current);
@@ -247,7 +275,7 @@ function edit(conversation, node, text) {
     draw();
     return;
   }
-  if (chat.isRunning(conversation)) chat.stop(conversation);
+  chat.stop(conversation);
   const { role, reasoning } = node;
   const fresh = add(conversation, node.parent, { role, content: text.trim(), reasoning: role === "assistant" ? reasoning : undefined });
   save(conversation);
@@ -283,6 +311,7 @@ function countDraft() {
 }
 
 byId("message").addEventListener("input", () => {
+  keepDraft(byId("message").value);
   grow();
   countDraft();
 });
@@ -320,15 +349,14 @@ function fresh() {
 async function remove() {
   const name = current.title || "this conversation";
   if (!(await ask({ title: `Delete “${name}”?`, ok: "Delete", danger: true }))) return;
-  chat.stop(current);
-  conversations.delete(current.id);
-  await store.remove(current.id);
-  fresh();
+  const { id } = current;
+  forget(current);
+  await store.remove(id);
 }
 
 async function settings() {
   const what = await editSettings(current);
-  if (what === "save" && conversations.has(current.id)) save(current);
+  if (what === "save") save(current);
   if (what === "export") download([current], current.title || "conversation");
   if (what === "rename") {
     const title = await ask({ title: "Rename", label: "Title", value: current.title, ok: "Rename" });
@@ -473,6 +501,11 @@ async function begin() {
   const last = conversations.get(setting("last"));
   if (last) open(last);
   else fresh();
+  if (draft()) {
+    byId("message").value = draft();
+    grow();
+    drawComposer();
+  }
   findModel();
 }
 

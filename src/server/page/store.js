@@ -10,6 +10,12 @@ const asPromise = (request) => new Promise((resolve, reject) => {
 });
 
 export class Store {
+  // Other tabs of this page hear of what one keeps.
+  constructor(onChange) {
+    this.channel = typeof BroadcastChannel === "function" ? new BroadcastChannel(DATABASE) : null;
+    if (this.channel) this.channel.onmessage = ({ data }) => onChange(data.id, data.removed);
+  }
+
   async open() {
     try {
       const request = indexedDB.open(DATABASE, 1);
@@ -29,13 +35,31 @@ export class Store {
     return this.database ? asPromise(this.table("readonly").getAll()) : [];
   }
 
-  // Rejects if the browser's room is used up.
+  async get(id) {
+    return this.database ? asPromise(this.table("readonly").get(id)) : undefined;
+  }
+
+  // Rejects if the browser's room is used up: that is known when the transaction ends.
+  async write(change) {
+    if (!this.database) return;
+    const table = this.table("readwrite");
+    const { transaction } = table;
+    const done = new Promise((resolve, reject) => {
+      transaction.oncomplete = resolve;
+      transaction.onabort = transaction.onerror = () => reject(transaction.error ?? new Error("it was not written"));
+    });
+    change(table);
+    await done;
+  }
+
   async put(conversation) {
-    if (this.database) await asPromise(this.table("readwrite").put(structuredClone(conversation)));
+    await this.write((table) => table.put(conversation)); // a copy is taken at once
+    this.channel?.postMessage({ id: conversation.id, removed: false });
   }
 
   async remove(id) {
-    if (this.database) await asPromise(this.table("readwrite").delete(id));
+    await this.write((table) => table.delete(id));
+    this.channel?.postMessage({ id, removed: true });
   }
 }
 
@@ -55,6 +79,23 @@ export function keepSetting(name, value) {
     else localStorage.setItem(PREFIX + name, value);
   } catch {
     // A page that may keep nothing still works.
+  }
+}
+
+// What is being written and not yet sent: of this tab, over a reload.
+export function draft() {
+  try {
+    return sessionStorage.getItem(`${PREFIX}draft`) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+export function keepDraft(text) {
+  try {
+    sessionStorage.setItem(`${PREFIX}draft`, text);
+  } catch {
+    // See above.
   }
 }
 

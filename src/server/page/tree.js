@@ -3,6 +3,7 @@
 
 const ROLES = new Set(["user", "assistant", "tool"]);
 export const EFFORTS = ["low", "medium", "high"];
+export const SAMPLING = ["temperature", "top_p", "max_completion_tokens", "seed"];
 
 export const newId = () => crypto.randomUUID?.() ??
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16).padStart(8, "0")).join("");
@@ -46,6 +47,29 @@ export function select(conversation, id) {
   let node = conversation.nodes[id];
   while (node.children.length) node = conversation.nodes[node.children.at(-1)];
   conversation.leaf = node.id;
+}
+
+// Another tab kept `other`, the same conversation: what it added is added here, and the path follows it. `running`: the
+// node that this tab is writing, which stays. No message of either is lost.
+export function merge(conversation, other, running) {
+  const { nodes } = conversation;
+  for (const [id, theirs] of Object.entries(other.nodes)) {
+    const ours = Object.hasOwn(nodes, id) ? nodes[id] : null;
+    if (!ours) {
+      nodes[id] = theirs;
+      continue;
+    }
+    const children = [...new Set([...ours.children, ...theirs.children])];
+    if (ours.pending && ours !== running) {
+      for (const key of Object.keys(ours)) delete ours[key];
+      Object.assign(ours, theirs);
+    }
+    ours.children = children;
+  }
+  const { title, updated, system, effort, tools, results, sampling } = other;
+  Object.assign(conversation, { title, updated, system, effort, tools, results, sampling });
+  const goesOn = conversation.leaf === "root" || path(other).some((node) => node.id === conversation.leaf);
+  if (goesOn && !running) conversation.leaf = other.leaf;
 }
 
 // A new conversation with everything up to `node`.
@@ -124,7 +148,8 @@ function cleanCalls(calls) {
 
 function cleanSettings(value) {
   const texts = Object.entries(value.results ?? {}).filter(([, result]) => typeof result === "string");
-  const numbers = Object.entries(value.sampling ?? {}).filter(([, number]) => Number.isFinite(number));
+  const numbers = Object.entries(value.sampling ?? {})
+    .filter(([name, number]) => SAMPLING.includes(name) && Number.isFinite(number));
   return {
     title: text(value.title).slice(0, 200), system: text(value.system),
     effort: EFFORTS.includes(value.effort) ? value.effort : "medium",
@@ -144,13 +169,15 @@ export function importTree(value) {
   const nodes = value.nodes;
   let leaf = "root";
   const pending = [["root", "root"]];
-  while (pending.length) {
-    const [oldId, newParent] = pending.shift();
+  const seen = new Set(["root"]);
+  for (let at = 0; at < pending.length; at++) {
+    const [oldId, newParent] = pending[at];
     const children = Object.hasOwn(nodes, oldId) ? nodes[oldId]?.children : undefined;
     for (const id of Array.isArray(children) ? children : []) {
       const old = Object.hasOwn(nodes, id) ? nodes[id] : undefined;
       if (!old || !ROLES.has(old.role)) throw new Error("A message of this conversation has no known role.");
-      if (Object.keys(conversation.nodes).length > 100000) throw new Error("This conversation has too many messages.");
+      if (seen.has(String(id))) throw new Error("A message of this conversation has two places.");
+      seen.add(String(id));
       const node = add(conversation, newParent, {
         role: old.role, content: text(old.content), reasoning: text(old.reasoning) || undefined,
         calls: cleanCalls(old.calls), callId: text(old.callId) || undefined, name: text(old.name) || undefined,
@@ -158,7 +185,7 @@ export function importTree(value) {
         time: Number.isFinite(old.time) ? old.time : Date.now(),
       });
       if (id === value.leaf) leaf = node.id;
-      if (id !== "root") pending.push([id, node.id]);
+      pending.push([id, node.id]);
     }
   }
   conversation.leaf = leaf;

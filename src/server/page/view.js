@@ -141,7 +141,8 @@ export class MessageView {
     const action = (name, label, run) => iconButton(name, label, run, { class: "icon-button action" });
     const copy = copyButton(() => node.content, "Copy");
     copy.classList.add("action");
-    const said = [node.stopped ? "stopped" : "", node.cut ? "cut at the longest length" : "", statsText(node.stats)];
+    const unfinished = node.pending && "unfinished"; // the page was closed meanwhile, or another tab runs it
+    const said = [unfinished, node.stopped ? "stopped" : "", node.cut ? "cut at the longest length" : "", statsText(node.stats)];
     const stats = said.filter(Boolean).join(" · ");
     const parts = [this.branches(), stats && el("span", { class: "stats" }, stats), node.content ? copy : null];
     if (node.role === "assistant") parts.push(action("again", "Answer anew", () => actions.regenerate(node)));
