@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "base/status.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct gs_sampler {
     struct gs_logit_bias *bias;
     size_t n_vocab;
     uint64_t n_draws;
+    /* NULL where the settings do not need them */
     float *logits;                /* [n_vocab]: after penalties and bias */
     int32_t *counts;              /* [n_vocab]: occurrences in the timeline, zero between draws */
     struct candidate *candidates; /* [n_vocab] */
@@ -66,6 +68,28 @@ static gs_status check(const struct gs_sampling *s, size_t n_vocab, struct gs_er
     return status;
 }
 
+static bool has_penalties(const struct gs_sampling *s)
+{
+    return s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f;
+}
+
+/* A server has one sampler for each answer under way: no memory that the settings have no use for. */
+static gs_status allocate(struct gs_sampler *sampler, struct gs_error *error)
+{
+    const struct gs_sampling *s = &sampler->sampling;
+    size_t n = sampler->n_vocab;
+    bool penalties = has_penalties(s), changes = penalties || s->n_bias > 0, draws = s->temperature > 0.0f;
+    if (penalties)
+        sampler->counts = calloc(n, sizeof *sampler->counts);
+    if (changes)
+        sampler->logits = calloc(n, sizeof *sampler->logits);
+    if (draws)
+        sampler->candidates = calloc(n, sizeof *sampler->candidates);
+    bool done =
+        (!penalties || sampler->counts) && (!changes || sampler->logits) && (!draws || sampler->candidates);
+    return done ? GS_OK : gs_fail_memory(error, n * (sizeof *sampler->candidates + 8));
+}
+
 gs_status gs_sampler_open(const struct gs_sampling *sampling, size_t n_vocab, struct gs_sampler **out,
                           struct gs_error *error)
 {
@@ -81,12 +105,11 @@ gs_status gs_sampler_open(const struct gs_sampling *sampling, size_t n_vocab, st
     sampler->sampling = *sampling;
     sampler->n_vocab = n_vocab;
     sampler->bias = calloc(sampling->n_bias + 1, sizeof *sampler->bias);
-    sampler->logits = calloc(n_vocab, sizeof *sampler->logits);
-    sampler->counts = calloc(n_vocab, sizeof *sampler->counts);
-    sampler->candidates = calloc(n_vocab, sizeof *sampler->candidates);
-    if (!sampler->bias || !sampler->logits || !sampler->counts || !sampler->candidates) {
+    status = sampler->bias ? allocate(sampler, error)
+                           : gs_fail_memory(error, sampling->n_bias * sizeof *sampler->bias);
+    if (status != GS_OK) {
         gs_sampler_close(sampler);
-        return gs_fail_memory(error, n_vocab * (sizeof *sampler->candidates + 8));
+        return status;
     }
     if (sampling->n_bias > 0)
         memcpy(sampler->bias, sampling->bias, sampling->n_bias * sizeof *sampler->bias);
@@ -122,7 +145,7 @@ static double uniform(uint64_t seed, uint64_t n)
 static void apply_penalties(struct gs_sampler *sampler, const int32_t *seen, size_t n_seen)
 {
     const struct gs_sampling *s = &sampler->sampling;
-    if (s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f) {
+    if (has_penalties(s)) {
         for (size_t i = 0; i < n_seen; i++)
             sampler->counts[seen[i]]++;
         for (size_t i = 0; i < n_seen; i++) {
@@ -190,35 +213,6 @@ static double sum_of(const struct candidate *candidates, size_t n)
     return sum;
 }
 
-/* Moves the best k of n > k candidates to the front, in no order (Hoare's quickselect). */
-static void select_best(struct candidate *c, size_t n, size_t k)
-{
-    ptrdiff_t low = 0, high = (ptrdiff_t)n - 1, last = (ptrdiff_t)k - 1;
-    while (low < high) {
-        struct candidate pivot = c[low + (high - low) / 2];
-        ptrdiff_t i = low, j = high;
-        while (i <= j) {
-            while (compare_candidates(&c[i], &pivot) < 0)
-                i++;
-            while (compare_candidates(&pivot, &c[j]) < 0)
-                j--;
-            if (i <= j) {
-                struct candidate swapped = c[i];
-                c[i++] = c[j];
-                c[j--] = swapped;
-            }
-        }
-        /* Now low ... j are no worse than the pivot, i ... high no better, and what lies between equals it.
-         */
-        if (last <= j)
-            high = j;
-        else if (last >= i)
-            low = i;
-        else
-            return;
-    }
-}
-
 /* Drops candidates below `least`, keeping the order; returns how many are left. */
 static size_t drop_below(struct candidate *c, size_t n, double least)
 {
@@ -229,16 +223,99 @@ static size_t drop_below(struct candidate *c, size_t n, double least)
     return kept;
 }
 
-/* The smallest set of the best whose probability reaches top_p of all: sorted, best first. */
+#define KEY_BITS    32
+#define DIGIT_BITS  11
+#define DIGIT_COUNT (1u << DIGIT_BITS)
+
+/* Larger for a larger logit, the same for both zeros. */
+static uint32_t order_key(float logit)
+{
+    uint32_t bits;
+    float value = logit == 0.0f ? 0.0f : logit;
+    memcpy(&bits, &value, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* What is kept of candidates: those with a larger key, and the first n_tie of that very key. */
+struct cut {
+    uint32_t key;
+    size_t n_tie;
+    double without, with; /* the weight of what is kept, without its last candidate and with it */
+};
+
+/*
+ * Where the weight of the best reaches `enough`: by their number, or by their probability, summed in no
+ * particular order. One digit of the key after the other, from the highest: nothing is moved or sorted. The
+ * candidates [n], n >= 1, are in ascending order of the id.
+ */
+static struct cut find_cut(const struct candidate *c, size_t n, bool by_number, double enough)
+{
+    struct cut cut = {0};
+    uint32_t known = 0;
+    for (unsigned left = KEY_BITS; left > 0;) {
+        double weights[DIGIT_COUNT] = {0};
+        unsigned digit = DIGIT_COUNT, last = 0, width = left < DIGIT_BITS ? left : DIGIT_BITS;
+        left -= width;
+        uint32_t mask = (1u << width) - 1;
+        for (size_t i = 0; i < n; i++) {
+            uint32_t key = order_key(c[i].logit);
+            if ((key & known) == cut.key)
+                weights[key >> left & mask] += by_number ? 1.0 : c[i].probability;
+        }
+        double before = cut.without, last_before = before;
+        for (; digit > 0 && before < enough; digit--) {
+            if (weights[digit - 1] <= 0.0)
+                continue;
+            last = digit - 1;
+            last_before = before;
+            before += weights[digit - 1];
+        }
+        cut.without = last_before;
+        cut.key |= last << left;
+        known |= mask << left;
+    }
+    cut.with = cut.without;
+    for (size_t i = 0; i < n && (cut.n_tie == 0 || cut.with < enough); i++)
+        if (order_key(c[i].logit) == cut.key) {
+            cut.without = cut.with;
+            cut.with += by_number ? 1.0 : c[i].probability;
+            cut.n_tie++;
+        }
+    return cut;
+}
+
+/* Keeps the order; returns how many are left. */
+static size_t apply_cut(struct candidate *c, size_t n, struct cut cut)
+{
+    size_t kept = 0, ties = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t key = order_key(c[i].logit);
+        if (key > cut.key || (key == cut.key && ties++ < cut.n_tie))
+            c[kept++] = c[i];
+    }
+    return kept;
+}
+
+/*
+ * The smallest set of the best whose probability, summed best first, reaches top_p of all; in ascending order
+ * of the id. Sums in another order are off by less than `doubt`: only where that could make a difference are
+ * the candidates sorted.
+ */
 static size_t take_top_p(struct candidate *c, size_t n, double top_p)
 {
     double total = sum_of(c, n), enough = top_p * total, sum = 0.0;
+    double doubt = 4.0 * (double)n * DBL_EPSILON * total;
     /* All that this drops are less than (1 - top_p) of the total together, so what remains reaches top_p. */
     n = drop_below(c, n, (1.0 - top_p) * total / (double)n);
+    struct cut cut = find_cut(c, n, false, enough);
+    bool first = cut.without == 0.0;
+    if ((first || cut.without < enough - doubt) && cut.with >= enough + doubt)
+        return apply_cut(c, n, cut);
     sort(c, n, compare_candidates);
     size_t kept = 0;
     while (kept < n && (kept == 0 || sum < enough))
         sum += c[kept++].probability;
+    sort(c, kept, compare_ids);
     return kept;
 }
 
@@ -248,22 +325,14 @@ static size_t filter(struct gs_sampler *sampler, size_t n, double largest)
 {
     const struct gs_sampling *s = &sampler->sampling;
     struct candidate *c = sampler->candidates;
-    bool ordered = true; /* by id */
-    if (s->top_k > 0 && (size_t)s->top_k < n) {
-        select_best(c, n, (size_t)s->top_k);
-        n = (size_t)s->top_k;
-        sort(c, n, compare_ids); /* the sums below have one order */
-    }
+    if (s->top_k > 0 && (size_t)s->top_k < n)
+        n = apply_cut(c, n, find_cut(c, n, true, (double)s->top_k));
     for (size_t i = 0; i < n; i++)
         c[i].probability = gs_exp64(((double)c[i].logit - largest) / (double)s->temperature);
-    if (s->top_p < 1.0f) {
+    if (s->top_p < 1.0f)
         n = take_top_p(c, n, (double)s->top_p);
-        ordered = false;
-    }
     if (s->min_p > 0.0f) /* the best one has probability exp(0) = 1 */
         n = drop_below(c, n, (double)s->min_p);
-    if (!ordered)
-        sort(c, n, compare_ids);
     return n;
 }
 
@@ -298,12 +367,12 @@ static int32_t best_of(const float *logits, size_t n_vocab, const uint64_t *allo
 }
 
 /* Candidates from what is allowed, in ascending order of the id; returns how many. */
-static size_t collect(struct gs_sampler *sampler, const uint64_t *allowed)
+static size_t collect(struct gs_sampler *sampler, const float *logits, const uint64_t *allowed)
 {
     size_t n = 0;
     for (size_t i = 0; i < sampler->n_vocab; i++)
         if (is_allowed(allowed, i))
-            sampler->candidates[n++] = (struct candidate){(int32_t)i, sampler->logits[i], 0.0};
+            sampler->candidates[n++] = (struct candidate){(int32_t)i, logits[i], 0.0};
     return n;
 }
 
@@ -324,12 +393,15 @@ gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits
         if (seen[i] < 0 || (size_t)seen[i] >= sampler->n_vocab)
             return gs_fail(error, GS_INVALID_ARGUMENT, "seen token id %d is not in 0 ... %zu", (int)seen[i],
                            sampler->n_vocab - 1);
-    memcpy(sampler->logits, logits, sampler->n_vocab * sizeof *logits);
-    apply_penalties(sampler, seen, n_seen);
-    status = check_finite(sampler, sampler->logits, "after penalties and bias logit", error);
-    if (status != GS_OK)
-        return status;
-    int32_t best = best_of(sampler->logits, sampler->n_vocab, allowed);
+    if (sampler->logits) {
+        memcpy(sampler->logits, logits, sampler->n_vocab * sizeof *logits);
+        apply_penalties(sampler, seen, n_seen);
+        logits = sampler->logits;
+        status = check_finite(sampler, logits, "after penalties and bias logit", error);
+        if (status != GS_OK)
+            return status;
+    }
+    int32_t best = best_of(logits, sampler->n_vocab, allowed);
     if (best < 0)
         return gs_fail(error, GS_INVALID_ARGUMENT, "the mask allows none of %zu tokens", sampler->n_vocab);
     double u = uniform(sampler->sampling.seed, sampler->n_draws++);
@@ -337,7 +409,7 @@ gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits
         *token = best;
         return GS_OK;
     }
-    size_t n = filter(sampler, collect(sampler, allowed), (double)sampler->logits[best]);
+    size_t n = filter(sampler, collect(sampler, logits, allowed), (double)logits[best]);
 
     /* The first candidate, in ascending order of the id, at which the cumulated probability passes u. */
     double target = u * sum_of(sampler->candidates, n), sum = 0.0;

@@ -1,5 +1,6 @@
 #include "server/choice.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "server/random_id.h"
 #include "text/tokens.h"
@@ -404,8 +405,10 @@ static gs_status draw(struct gs_choice *c, const float **logits, int32_t *id, st
         status = gs_source_next_masked(c->source, allowed, id, error);
         *logits = gs_source_logits(c->source);
     } else {
+        double began = gs_clock_seconds();
         status = gs_sampler_draw_masked(c->sampler, *logits, allowed, c->generated.ids, c->generated.count,
                                         id, error);
+        atomic_fetch_add(c->options.sampler_nanoseconds, (uint64_t)((gs_clock_seconds() - began) * 1e9));
     }
     return status;
 }

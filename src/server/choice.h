@@ -24,9 +24,10 @@ struct gs_choice_options {
     const int32_t *stop_ids;          /* [n_stop_id], of raw text */
     size_t n_stop_id;
     uint64_t seed;
-    const char *script; /* NULL: logits are given */
-    size_t generation;  /* of the script */
-    int64_t limit;      /* tokens at most; -1: none */
+    const char *script;                    /* NULL: logits are given */
+    size_t generation;                     /* of the script */
+    int64_t limit;                         /* tokens at most; -1: none */
+    _Atomic uint64_t *sampler_nanoseconds; /* the time of drawing is added here */
     void (*emit)(void *user, const struct gs_event *event);
     void *user;
 };

@@ -126,8 +126,10 @@ json_t *gs_exchange_json(struct gs_exchange *exchange)
         gs_api_fail(&failure, error.code == GS_OUT_OF_MEMORY ? 503 : 400, NULL, "%s", error.message);
     else if (!json_is_object(body))
         gs_api_fail(&failure, 400, NULL, "the body is no JSON object");
-    if (failure.status == 0)
+    if (failure.status == 0) {
+        gs_buffer_free(&exchange->body); /* an answer may take minutes */
         return body;
+    }
     json_decref(body);
     gs_reply_error(exchange, &failure);
     return NULL;

@@ -1,7 +1,8 @@
 /*
  * libmicrohttpd's threads read requests and send what exchanges have; a connection with nothing to do is
  * suspended and costs no thread. A watcher sees what libmicrohttpd does not look for: clients that leave
- * while their connection is suspended, and heads that arrive a byte at a time.
+ * while their connection is suspended, and heads that arrive a byte at a time. A waker resumes connections:
+ * each costs a system call, which the thread of the engine is spared.
  */
 #include "server/http_daemon.h"
 
@@ -28,6 +29,7 @@
 #define KEEP_SECONDS      75.0 /* between the requests of a connection, the next head included */
 #define BODY_SECONDS      30.0 /* and for each MIN_RATE bytes one more */
 #define MIN_RATE          16384.0
+#define MAX_BODIES        8u             /* of the largest size, all requests under way together */
 #define MAX_DRAIN         (256ull << 20) /* a body that is too long is read so far, to be answered */
 #define STREAM_BLOCK      16384
 #define WATCH_MS          100
@@ -50,6 +52,8 @@ struct sender {
     struct gs_exchange *exchange;
     struct gs_api_error failure; /* of the head; status 0: none */
     uint64_t received;           /* bytes of the body */
+    uint64_t kept;               /* of these in memory: counted in body_bytes */
+    struct sender *woken;        /* next of those to be resumed */
     bool dispatched;             /* its handler has run */
     int status;                  /* of what was queued */
 };
@@ -63,9 +67,15 @@ struct gs_http {
     struct sender *senders;
     size_t n_sender;
     size_t n_exchange, n_link;
-    pthread_t watcher;
-    bool has_watcher;
+    _Atomic uint64_t body_bytes; /* of all senders */
+    pthread_t watcher, waker;
+    bool has_watcher, has_waker;
     _Atomic bool stops;
+
+    pthread_mutex_t wake_mutex;
+    pthread_cond_t wakes;
+    struct sender *woken; /* suspended, and to be resumed at the next flush */
+    bool flushes, waker_stops;
 };
 
 /* ---------------------------------------------------------------- connections */
@@ -154,6 +164,7 @@ static void *watch(void *user)
                 gs_exchange_leave(watched.exchanges[i]);
             gs_exchange_release(watched.exchanges[i]);
         }
+        gs_http_flush(http);
     }
     free(watched.polls);
     free(watched.exchanges);
@@ -271,10 +282,52 @@ static struct sender *begin(struct gs_http *http, struct MHD_Connection *connect
 
 /* ---------------------------------------------------------------- replies */
 
+/* The sender stays as it is until it is resumed: nobody else ends a suspended connection. */
 static void resume(void *user)
 {
     struct sender *sender = user;
-    MHD_resume_connection(sender->connection);
+    struct gs_http *http = sender->http;
+    pthread_mutex_lock(&http->wake_mutex);
+    bool direct = http->waker_stops;
+    if (!direct) {
+        sender->woken = http->woken;
+        http->woken = sender;
+    }
+    pthread_mutex_unlock(&http->wake_mutex);
+    if (direct)
+        MHD_resume_connection(sender->connection);
+}
+
+void gs_http_flush(struct gs_http *http)
+{
+    pthread_mutex_lock(&http->wake_mutex);
+    if (http->woken) {
+        http->flushes = true;
+        pthread_cond_signal(&http->wakes);
+    }
+    pthread_mutex_unlock(&http->wake_mutex);
+}
+
+static void *wake_senders(void *user)
+{
+    struct gs_http *http = user;
+    bool stops = false;
+    while (!stops) {
+        pthread_mutex_lock(&http->wake_mutex);
+        while (!http->flushes && !http->waker_stops)
+            pthread_cond_wait(&http->wakes, &http->wake_mutex);
+        struct sender *sender = http->woken;
+        http->woken = NULL;
+        http->flushes = false;
+        stops = http->waker_stops;
+        pthread_mutex_unlock(&http->wake_mutex);
+        while (sender) {
+            struct sender *next = sender->woken; /* before it is resumed, and may go */
+            MHD_resume_connection(sender->connection);
+            sender = next;
+        }
+    }
+    return NULL;
 }
 
 static ssize_t read_stream(void *user, uint64_t position, char *buffer, size_t size)
@@ -369,6 +422,7 @@ static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t 
 {
     struct gs_http *http = sender->http;
     struct gs_exchange *exchange = sender->exchange;
+    uint64_t most = MAX_BODIES * http->options.max_body;
     sender->received += *size;
     double allowed = BODY_SECONDS + (double)sender->received / MIN_RATE;
     if (gs_clock_seconds() - exchange->began > allowed || sender->received > MAX_DRAIN)
@@ -376,10 +430,21 @@ static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t 
     if (sender->failure.status == 0 && sender->received > http->options.max_body)
         gs_api_fail(&sender->failure, 413, NULL, "the body is too long: at most %llu bytes are read",
                     (unsigned long long)http->options.max_body);
+    if (sender->failure.status == 0) {
+        sender->kept += *size;
+        if (atomic_fetch_add(&http->body_bytes, *size) + *size > most) {
+            gs_api_fail(&sender->failure, 503, "overloaded",
+                        "too many long requests at once: try again later");
+            sender->failure.retry_after = 1;
+        }
+    }
     if (sender->failure.status == 0 && gs_buffer_append(&exchange->body, bytes, *size, NULL) != GS_OK)
         gs_api_fail(&sender->failure, 503, NULL, "memory is out");
-    if (sender->failure.status != 0)
+    if (sender->failure.status != 0) {
         gs_buffer_free(&exchange->body);
+        atomic_fetch_sub(&http->body_bytes, sender->kept);
+        sender->kept = 0;
+    }
     *size = 0;
     return MHD_YES;
 }
@@ -429,6 +494,7 @@ static void complete(void *user, struct MHD_Connection *connection, void **state
     exchange->waiting = false;
     pthread_mutex_unlock(&exchange->mutex);
     gs_exchange_leave(exchange);
+    atomic_fetch_sub(&http->body_bytes, sender->kept);
     pthread_mutex_lock(&http->mutex);
     *(sender->before ? &sender->before->after : &http->senders) = sender->after;
     if (sender->after)
@@ -481,15 +547,15 @@ gs_status gs_http_open(const struct gs_http_options *options, struct gs_http **o
         return gs_fail_memory(error, sizeof *http);
     http->options = *options;
     http->listener = -1;
-    if (pthread_mutex_init(&http->mutex, NULL) != 0) {
-        free(http);
-        return gs_fail(error, GS_OUT_OF_MEMORY, "cannot make a mutex");
-    }
+    pthread_mutex_init(&http->mutex, NULL);
+    pthread_mutex_init(&http->wake_mutex, NULL);
+    pthread_cond_init(&http->wakes, NULL);
     gs_status status = gs_listen(options->host, options->port, &http->listener, &http->port, &v6, error);
     if (status == GS_OK)
         status = start_daemon(http, v6, error);
     if (status == GS_OK) {
-        http->has_watcher = pthread_create(&http->watcher, NULL, watch, http) == 0;
+        http->has_waker = pthread_create(&http->waker, NULL, wake_senders, http) == 0;
+        http->has_watcher = http->has_waker && pthread_create(&http->watcher, NULL, watch, http) == 0;
         if (!http->has_watcher)
             status = gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
     }
@@ -514,7 +580,9 @@ void gs_http_quiesce(struct gs_http *http)
 size_t gs_http_pending(struct gs_http *http)
 {
     pthread_mutex_lock(&http->mutex);
-    size_t count = http->n_sender;
+    size_t count = 0;
+    for (const struct sender *sender = http->senders; sender; sender = sender->after)
+        count += sender->dispatched;
     pthread_mutex_unlock(&http->mutex);
     return count;
 }
@@ -530,10 +598,18 @@ void gs_http_close(struct gs_http *http)
     for (struct sender *sender = http->senders; sender; sender = sender->after)
         gs_exchange_leave(sender->exchange);
     pthread_mutex_unlock(&http->mutex);
+    pthread_mutex_lock(&http->wake_mutex);
+    http->waker_stops = true;
+    pthread_cond_signal(&http->wakes);
+    pthread_mutex_unlock(&http->wake_mutex);
+    if (http->has_waker)
+        pthread_join(http->waker, NULL);
     if (http->daemon)
         MHD_stop_daemon(http->daemon);
     if (http->listener >= 0)
         close(http->listener);
+    pthread_cond_destroy(&http->wakes);
+    pthread_mutex_destroy(&http->wake_mutex);
     pthread_mutex_destroy(&http->mutex);
     free(http);
 }

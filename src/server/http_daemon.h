@@ -22,6 +22,10 @@ int gs_http_port(const struct gs_http *http);
 void gs_http_quiesce(struct gs_http *http);
 
 /* Requests that are not answered whole yet. */
+/* Sends what exchanges have been given since the last time; whoever gives them something calls it then. */
+void gs_http_flush(struct gs_http *http);
+
+/* Answers under way. A request whose body is still coming is none: it would be refused now. */
 size_t gs_http_pending(struct gs_http *http);
 
 /* Ends all connections. */

@@ -75,6 +75,8 @@ gs_status gs_metrics_write(struct gs_metrics *metrics, uint64_t cache_bytes, siz
     write_value(&to, "prefix_cache_entries", "gauge", "Prefixes in it.", (double)cache_entries);
     write_value(&to, "model_seconds_total", "counter", "Time of the engine's thread inside the model.",
                 (double)atomic_load(&metrics->engine_nanoseconds) / 1e9);
+    write_value(&to, "sampler_seconds_total", "counter", "Time of the engine's thread in drawing tokens.",
+                (double)atomic_load(&metrics->sampler_nanoseconds) / 1e9);
     write_value(&to, "server_seconds_total", "counter", "Time of the engine's thread in everything else.",
                 (double)atomic_load(&metrics->server_nanoseconds) / 1e9);
     write_histogram(&to, "time_to_first_token_seconds", "From the request to its first token.",

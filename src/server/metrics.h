@@ -19,8 +19,9 @@ struct gs_metrics {
     _Atomic uint64_t prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens;
     _Atomic uint64_t steps, step_tokens;
     _Atomic size_t running, waiting;
-    _Atomic uint64_t kv_tokens, kv_capacity;                 /* of what runs */
-    _Atomic uint64_t engine_nanoseconds, server_nanoseconds; /* of the engine's thread: model, all else */
+    _Atomic uint64_t kv_tokens, kv_capacity; /* of what runs */
+    /* of the engine's thread: in the model, in drawing tokens, in all else */
+    _Atomic uint64_t engine_nanoseconds, sampler_nanoseconds, server_nanoseconds;
     struct gs_histogram first_token, between_tokens, queue, request;
 };
 

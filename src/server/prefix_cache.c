@@ -108,8 +108,11 @@ void gs_prefix_cache_use(struct gs_prefix_cache *cache, size_t scope, const int3
         return;
     state->least = best->state.least;
     move_to_front(cache, best);
-    if (gs_session_rewind(state->session, most, reused, NULL) != GS_OK)
+    /* The empty timeline can always be gone back to; nothing of another prompt may be left in it. */
+    if (gs_session_rewind(state->session, most, reused, NULL) != GS_OK) {
+        gs_session_truncate(state->session, 0, NULL);
         *reused = 0;
+    }
     if (*reused == 0)
         state->least = 0;
 }

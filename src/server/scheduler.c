@@ -105,26 +105,25 @@ int gs_scheduler_submit(struct gs_scheduler *s, struct gs_request *request, stru
                              .submitted = gs_clock_seconds()};
     task->last_said = task->submitted;
     atomic_fetch_add(&s->options.metrics->requests, 1);
+    if (exchange) {
+        task->exchange = gs_exchange_hold(exchange);
+        gs_exchange_on_gone(exchange, notice_gone, task);
+    }
     int status = 0;
+    /* One look at `stops` and the queue: the thread ends when it sees it stopped and empty. */
     pthread_mutex_lock(&s->mutex);
     if (s->stops)
         status = gs_api_fail(error, 503, "shutting_down", "the server is shutting down");
     else if (s->n_queue >= s->options.max_queue)
         status = refuse(s, error);
+    else
+        enqueue(s, task);
     pthread_mutex_unlock(&s->mutex);
     if (status != 0) {
         atomic_fetch_add(&s->options.metrics->rejected, 1);
         free_task(task);
-        return status;
     }
-    if (exchange) {
-        task->exchange = gs_exchange_hold(exchange);
-        gs_exchange_on_gone(exchange, notice_gone, task);
-    }
-    pthread_mutex_lock(&s->mutex);
-    enqueue(s, task);
-    pthread_mutex_unlock(&s->mutex);
-    return 0;
+    return status;
 }
 
 /* ---------------------------------------------------------------- the end of a task */
@@ -383,6 +382,19 @@ static void wait_for_work(struct gs_scheduler *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
+static uint64_t counted_nanoseconds(const struct gs_scheduler *s)
+{
+    const struct gs_metrics *m = s->options.metrics;
+    return atomic_load(&m->engine_nanoseconds) + atomic_load(&m->sampler_nanoseconds);
+}
+
+/* What was said so far goes out. */
+static void flush(const struct gs_scheduler *s)
+{
+    if (s->options.flush)
+        s->options.flush(s->options.flush_user);
+}
+
 static void *serve(void *user)
 {
     struct gs_scheduler *s = user;
@@ -392,23 +404,25 @@ static void *serve(void *user)
         if (s->n_sequence == 0)
             wait_for_work(s);
         double began = gs_clock_seconds();
-        uint64_t model = atomic_load(&s->options.metrics->engine_nanoseconds);
+        uint64_t counted = counted_nanoseconds(s);
         pthread_mutex_lock(&s->mutex);
         bool stops = s->stops, idle = !s->queue, cut = s->stops && began >= s->cut_at;
         pthread_mutex_unlock(&s->mutex);
         if (stops && idle && s->n_sequence == 0)
-            return NULL;
+            return NULL; /* all is flushed */
         look_after_queue(s, stops ? &stopping : NULL);
         look_after_sequences(s, cut ? &stopping : NULL);
         sweep_sequences(s);
         admit(s);
+        flush(s);
         gs_scheduler_step(s);
         sweep_sequences(s);
         publish(s);
-        model = atomic_load(&s->options.metrics->engine_nanoseconds) - model;
+        flush(s);
+        counted = counted_nanoseconds(s) - counted;
         double all = (gs_clock_seconds() - began) * 1e9;
-        if (all > (double)model)
-            atomic_fetch_add(&s->options.metrics->server_nanoseconds, (uint64_t)all - model);
+        if (all > (double)counted)
+            atomic_fetch_add(&s->options.metrics->server_nanoseconds, (uint64_t)all - counted);
     }
 }
 

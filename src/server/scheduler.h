@@ -27,6 +27,9 @@ struct gs_scheduler_options {
     /* Locked around every use; may be NULL. */
     struct gs_replay *replay;
     pthread_mutex_t *replay_mutex;
+    /* Called when the sinks have been given all that a step brought: once a step, not once a token. */
+    void (*flush)(void *user);
+    void *flush_user;
 };
 
 gs_status gs_scheduler_open(const struct gs_scheduler_options *options, struct gs_scheduler **out,

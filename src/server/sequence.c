@@ -52,6 +52,7 @@ static gs_status open_choice(struct gs_scheduler *s, struct gs_sequence *sequenc
         .script = s->options.script,
         .generation = s->n_line > 0 ? (task->first_generation + sequence->index) % s->n_line : 0,
         .limit = request->max_tokens,
+        .sampler_nanoseconds = &s->options.metrics->sampler_nanoseconds,
         .emit = emit_of_choice,
         .user = sequence,
     };

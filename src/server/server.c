@@ -133,6 +133,12 @@ static gs_status plan(struct gs_server *server, struct gs_error *error)
     return GS_OK;
 }
 
+static void flush(void *user)
+{
+    struct gs_server *server = user;
+    gs_http_flush(server->http);
+}
+
 gs_status gs_server_start(struct gs_server *server, struct gs_vocab *vocab, struct gs_engine *engine,
                           struct gs_error *error)
 {
@@ -156,7 +162,9 @@ gs_status gs_server_start(struct gs_server *server, struct gs_vocab *vocab, stru
                                                  .cache_bytes = server->cache_bytes,
                                                  .metrics = &server->metrics,
                                                  .replay = server->replay,
-                                                 .replay_mutex = &server->replay_mutex};
+                                                 .replay_mutex = &server->replay_mutex,
+                                                 .flush = flush,
+                                                 .flush_user = server};
     status = gs_scheduler_open(&options, &server->scheduler, error);
     if (status == GS_OK)
         atomic_store(&server->ready, true);

@@ -1,4 +1,5 @@
 /* The sampler against plain restatements of its definition, and its reproducibility. */
+#include "base/math.h"
 #include "tests/support/check.h"
 
 #include <math.h>
@@ -339,6 +340,138 @@ static void an_empty_mask_is_an_error_and_no_draw(void **state)
     gs_sampler_close(b);
 }
 
+/* ---------------------------------------------------------------- the filters, by sorting */
+
+struct ranked {
+    int32_t id;
+    float logit;
+    double p;
+};
+
+static int best_first(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit > y->logit ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static double sum_ranked(const struct ranked *c, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += c[i].p;
+    return sum;
+}
+
+/* What docs/sampling.md says, word for word, all sorted: c [n] has what is left, by id. */
+static size_t filter_by_sorting(const struct gs_sampling *s, const float *logits, size_t n, struct ranked *c)
+{
+    size_t kept = n;
+    for (size_t i = 0; i < n; i++)
+        c[i] = (struct ranked){(int32_t)i, logits[i], 0};
+    qsort(c, n, sizeof *c, best_first);
+    double largest = (double)c[0].logit;
+    if (s->top_k > 0 && (size_t)s->top_k < n)
+        kept = (size_t)s->top_k;
+    for (size_t i = 0; i < kept; i++)
+        c[i].p = gs_exp64(((double)c[i].logit - largest) / (double)s->temperature);
+    if (s->top_p < 1.0f) {
+        qsort(c, kept, sizeof *c, by_id); /* the total is summed in this order */
+        double enough = (double)s->top_p * sum_ranked(c, kept), sum = 0;
+        qsort(c, kept, sizeof *c, best_first);
+        size_t all = kept;
+        for (kept = 0; kept < all && (kept == 0 || sum < enough); kept++)
+            sum += c[kept].p;
+    }
+    size_t left = 0;
+    for (size_t i = 0; i < kept; i++)
+        if (s->min_p == 0.0f || c[i].p >= (double)s->min_p)
+            c[left++] = c[i];
+    qsort(c, left, sizeof *c, by_id);
+    return left;
+}
+
+static double uniform_number(uint64_t seed, uint64_t n)
+{
+    uint64_t z = seed + (n + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+static int32_t draw_by_sorting(const struct ranked *c, size_t n, double u)
+{
+    double target = u * sum_ranked(c, n), sum = 0;
+    int32_t chosen = c[0].id;
+    for (size_t i = 0; i < n; i++) {
+        sum += c[i].p;
+        if (c[i].p > 0)
+            chosen = c[i].id;
+        if (sum > target)
+            break;
+    }
+    return chosen;
+}
+
+/* Rows that are hard to cut: all alike, few different values, both zeros, a steep slope, noise. */
+static void make_row(float *logits, size_t n, unsigned kind, unsigned seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        float noise = (float)(int32_t)seed * 0x1p-29f;
+        logits[i] = kind == 0   ? 1.25f
+                    : kind == 1 ? (float)(seed >> 30)
+                    : kind == 2 ? (seed >> 31 ? 0.0f : -0.0f)
+                    : kind == 3 ? -0.01f * (float)i
+                    : kind == 4 ? noise
+                                : noise * 20;
+    }
+}
+
+static void filters_keep_what_sorting_keeps(void **state)
+{
+    (void)state;
+    enum { MOST = 2000 };
+    static const size_t sizes[] = {1, 2, 37, 1000, MOST};
+    static const float top_ps[] = {1e-6f, 0.25f, 0.5f, 0.75f, 0.9f, 0.999f, 1.0f};
+    static const int32_t top_ks[] = {0, 1, 20, 999};
+    struct ranked *c = calloc(MOST, sizeof *c);
+    float *logits = calloc(MOST, sizeof *logits);
+    assert_true(c && logits);
+    for (size_t z = 0; z < sizeof sizes / sizeof *sizes; z++)
+        for (unsigned kind = 0; kind < 6; kind++)
+            for (size_t p = 0; p < sizeof top_ps / sizeof *top_ps; p++)
+                for (size_t k = 0; k < sizeof top_ks / sizeof *top_ks; k++) {
+                    size_t n = sizes[z];
+                    struct gs_sampler *sampler;
+                    struct gs_error error;
+                    struct gs_sampling s = gs_sampling_default();
+                    s.top_p = top_ps[p];
+                    s.top_k = top_ks[k];
+                    s.min_p = (p + k) % 3 == 2 ? 0.1f : 0.0f;
+                    s.temperature = kind % 2 ? 0.7f : 1.3f;
+                    s.seed = 77 * z + kind;
+                    make_row(logits, n, kind, (unsigned)(z + 100 * p + 10 * k));
+                    size_t left = filter_by_sorting(&s, logits, n, c);
+                    assert_ok(gs_sampler_open(&s, n, &sampler, &error), &error);
+                    for (uint64_t draw = 0; draw < 20; draw++) {
+                        int32_t token;
+                        assert_ok(gs_sampler_draw(sampler, logits, NULL, 0, &token, &error), &error);
+                        assert_int_equal(token, draw_by_sorting(c, left, uniform_number(s.seed, draw)));
+                    }
+                    gs_sampler_close(sampler);
+                }
+    free(c);
+    free(logits);
+}
+
 static void logprobs_are_log_softmax(void **state)
 {
     (void)state;
@@ -381,6 +514,7 @@ int main(void)
         cmocka_unit_test(extreme_logits_do_not_break_the_draw),
         cmocka_unit_test(a_mask_leaves_only_what_it_allows),
         cmocka_unit_test(an_empty_mask_is_an_error_and_no_draw),
+        cmocka_unit_test(filters_keep_what_sorting_keeps),
         cmocka_unit_test(logprobs_are_log_softmax),
     };
     return cmocka_run_group_tests_name("engine/sample", tests, NULL, NULL);

@@ -3,6 +3,7 @@
     GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/chat_test.py
 """
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -258,6 +259,17 @@ def test_damaged_output_never_fails_a_request():
             parts = joined(server.stream_chat(tools=[WEATHER]))
             assert (parts["reasoning"], parts["content"]) == (reasoning, content or ""), text
             assert parts["finish_reason"] == finish
+
+
+def test_an_answer_goes_out_at_once():
+    """Connections are resumed at the end of a step, not when the watcher comes by (every 100 ms)."""
+    with Server("--quiet", script=[line("<|channel|>final<|message|>" + "word " * 500 + "<|return|>")]) as server:
+        times = []
+        for _ in range(20):
+            began = time.time()
+            assert server.chat().status_code == 200
+            times.append(time.time() - began)
+        assert sorted(times)[10] < 0.05, times  # those behind the first begin with a round of the watcher
 
 
 def test_interleaved_scripts_do_not_mix():

@@ -304,7 +304,7 @@ def test_a_full_queue_refuses():
     slow = "<|channel|>final<|message|>" + "word " * 4000 + "<|return|>"
     with Server("--quiet", "--parallel", "1", "--queue", "4", "--ctx", "131072", script=[line(slow)]) as server:
         def ask(_):
-            with httpx.Client(base_url=server.url, timeout=120, trust_env=False) as client:
+            with httpx.Client(base_url=server.url, timeout=120, trust_env=False, verify=False) as client:
                 return client.post(CHAT, json=HELLO)
 
         with ThreadPoolExecutor(100) as pool:
@@ -320,7 +320,7 @@ def test_a_full_queue_refuses():
 
 
 def test_term_lets_answers_end_and_cuts_what_does_not():
-    short = "<|channel|>final<|message|>" + "word " * 10000 + "<|return|>"
+    short = "<|channel|>final<|message|>" + "word " * 20000 + "<|return|>"  # long enough to be seen running
     server = Server("--quiet", "--ctx", "131072", "--stop-seconds", "20", script=[line(short)])
     results = []
     thread = threading.Thread(target=lambda: results.append(server.stream_chat()))
@@ -345,6 +345,98 @@ def test_term_cuts_with_a_last_event():
         server.process.send_signal(signal.SIGTERM)
         thread.join(30)
         assert results and results[0][-1]["error"]["code"] == "shutting_down"
+
+
+def test_term_among_many_requests():
+    """Whenever it comes, each request has a proper end, and none is left waiting."""
+    text = "<|channel|>final<|message|>" + "word " * 50 + "<|return|>"
+    server = Server("--quiet", "--parallel", "4", "--queue", "64", "--stop-seconds", "5", script=[line(text)])
+    ends, bad = [], []
+
+    def ask(number):
+        with httpx.Client(base_url=server.url, timeout=20, trust_env=False, verify=False) as client:
+            while True:
+                try:
+                    if number % 2:
+                        reply = client.post(CHAT, json=HELLO)
+                        status, whole = reply.status_code, True
+                    else:
+                        with client.stream("POST", CHAT, json={**HELLO, "stream": True}) as reply:
+                            last = [x for x in reply.iter_lines() if x][-1]
+                            status = reply.status_code
+                            whole = status != 200 or last == "data: [DONE]" or "shutting_down" in last
+                except httpx.ConnectError:
+                    return ends.append("refused")
+                except httpx.TransportError as error:
+                    return ends.append(type(error).__name__)  # a kept connection that was closed meanwhile
+                if status not in (200, 429, 503) or not whole:
+                    bad.append((status, whole))
+                if status == 503:
+                    return ends.append(503)
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(24)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.7)
+    server.process.send_signal(signal.SIGTERM)
+    began = time.time()
+    for thread in threads:
+        thread.join(30)
+    server.close()
+    assert not bad and len(ends) == 24 and time.time() - began < 15, (bad, ends)
+    assert "ReadTimeout" not in ends
+
+
+def test_killed_and_started_again():
+    """Nothing is promised across a SIGKILL but this: the port is free, and answers are as before."""
+    arguments = ("--ctx", "8192", "--quiet", "--parallel", "4")
+    first = Server(*arguments)
+    expected = first.chat("Tell me a story", max_tokens=60).json()["choices"][0]
+    results = []
+
+    def ask():
+        try:
+            results.append(first.stream_chat("word " * 6000))
+        except httpx.TransportError:
+            results.append(None)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    wait_running(first)
+    first.process.kill()
+    first.process.wait(10)
+    for thread in threads:
+        thread.join(20)
+    assert len(results) == 4 and not any(r and r[-1] == "[DONE]" for r in results)
+    first.client.close()
+    first.log.close()
+    first.process.stdout.close()
+    with Server(*arguments, "--port", str(first.port)) as second:
+        assert second.port == first.port
+        assert second.chat("Tell me a story", max_tokens=60).json()["choices"][0] == expected
+    first.folder.cleanup()
+
+
+def test_bodies_together_are_bounded():
+    with Server("--quiet", "--max-body-mib", "1", script=[line("<|channel|>final<|message|>x<|return|>")]) as server:
+        body = json.dumps({**HELLO, "x": "a" * ((1 << 20) - 200)}).encode()
+        request = head(body, b"Content-Length: %d" % len(body))
+        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+        for connection in held:
+            connection.sendall(request[:-1])
+        time.sleep(0.5)
+        answer = raw(server, request)
+        assert status_of(answer) == 503 and b"overloaded" in answer and b"Retry-After: 1" in answer
+        assert server.chat().status_code == 200  # what is left is for short ones
+        held[0].sendall(request[-1:])
+        assert held[0].recv(100).startswith(b"HTTP/1.1 200")
+        for connection in held:
+            connection.close()
+        end = time.time() + 5
+        while status_of(raw(server, request)) != 200:
+            assert time.time() < end
+            time.sleep(0.05)
 
 
 def test_garbage_for_two_seconds(demo):

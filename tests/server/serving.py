@@ -55,7 +55,7 @@ class Server:
         self.port = int(match.group(1))
         self.url = f"http://127.0.0.1:{self.port}"
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=120, trust_env=False)
+        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=120, trust_env=False, verify=False)
         if wait:
             self.wait_ready()
 
