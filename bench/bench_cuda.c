@@ -1,6 +1,7 @@
 /*
  * The cuda backend without the command line's own work: loading, prefill, decoding token by token and in
- * chains on the device, batches, and whether all of them agree. Medians with least and most.
+ * chains on the device, batches, and whether steps and chains agree: exit code 1 if not. Medians with least
+ * and most.
  *
  *   bench_cuda MODEL [exact|fast] [native|q8] [RUNS] [DEPTH,DEPTH...] [PROMPT,PROMPT...] [BATCH,BATCH...]
  */
@@ -81,8 +82,8 @@ static int32_t argmax(const float *logits, int64_t n)
     return best;
 }
 
-/* The same greedy tokens step by step on the host and in a chain on the device, and again. */
-static void check_chain(const struct bench *bench)
+/* The same greedy tokens step by step on the host and in a chain on the device, and again? */
+static bool check_chain(const struct bench *bench)
 {
     int32_t stepped[CHAIN], chained[CHAIN], again[CHAIN];
     struct gs_error error;
@@ -99,9 +100,11 @@ static void check_chain(const struct bench *bench)
         require(gs_gpu_chain(bench->device, kv, first, run ? again : chained, CHAIN, &error), &error);
     }
     cuda->kv_free(kv);
-    printf("chain of %d greedy tokens: as step by step %s, repeats %s\n", CHAIN,
-           memcmp(stepped, chained, sizeof stepped) == 0 ? "yes" : "NO",
-           memcmp(again, chained, sizeof again) == 0 ? "yes" : "NO");
+    bool as_stepped = memcmp(stepped, chained, sizeof stepped) == 0;
+    bool repeats = memcmp(again, chained, sizeof again) == 0;
+    printf("chain of %d greedy tokens: as step by step %s, repeats %s\n", CHAIN, as_stepped ? "yes" : "NO",
+           repeats ? "yes" : "NO");
+    return as_stepped && repeats;
 }
 
 #define COMPARED 192 /* tokens of the comparison with exact */
@@ -333,7 +336,7 @@ int main(int argc, char **argv)
     printf("opened in %.2f s, %.2f GB loaded in %.2f s: %.1f GB/s\n", opened - start,
            (double)bench.weights->bytes / 1e9, loaded - opened,
            (double)bench.weights->bytes / 1e9 / (loaded - opened));
-    check_chain(&bench);
+    bool same = check_chain(&bench);
     if (compares)
         check_precision(&bench, &exact);
     free(exact.layers);
@@ -345,5 +348,5 @@ int main(int argc, char **argv)
     gs_weights_free(bench.weights);
     gs_checkpoint_close(checkpoint);
     free(bench.tokens);
-    return 0;
+    return same ? 0 : 1;
 }

@@ -104,6 +104,12 @@ struct gs_backend_stats {
 struct gs_backend {
     const char *name; /* "cpu" */
 
+    /*
+     * Do a token's logits have the same bits whatever else is in the call and however a prompt is cut in fast
+     * precision too? In exact precision every backend promises it.
+     */
+    bool fast_keeps_bits;
+
     /* Can this backend run here? Fills a one-line description; never fails loudly. */
     bool (*probe)(char *description, size_t size);
 
@@ -147,7 +153,8 @@ struct gs_backend {
     /*
      * Runs all steps as one. On failure no timeline has changed. Ids must be in range, each kv must have
      * room and occur once (GS_INVALID_ARGUMENT otherwise). The logits of a token do not depend on what else
-     * is in the call.
+     * is in the call: to the bit in exact precision, and in fast where fast_keeps_bits says so. Elsewhere
+     * fast may take other kernels for another number of rows, and the logits differ by their rounding.
      *
      * `cancelled` (may be NULL) belongs to the caller and may be set from any thread: forward then returns
      * GS_CANCELLED within about a layer. A flag of the caller's, not an entry of this table, so that one

@@ -26,6 +26,8 @@ gs_status gs_backend_find(const char *name, const struct gs_backend **out, struc
 {
     struct gs_buffer names = {0};
     *out = NULL;
+    if (name && strcmp(name, GS_BACKEND_AUTO) == 0)
+        name = NULL;
     for (size_t i = 0; i < gs_backend_count() && !*out; i++) {
         char description[200];
         bool wanted = !name || strcmp(name, backends[i]->name) == 0;
@@ -35,7 +37,8 @@ gs_status gs_backend_find(const char *name, const struct gs_backend **out, struc
     }
     gs_status status = GS_OK;
     if (!*out)
-        status = gs_fail(error, GS_UNSUPPORTED, "no backend %s: this build has %s",
+        status = gs_fail(error, GS_UNSUPPORTED,
+                         "no backend %s: this build has %s, and auto for the best that works here",
                          gs_quote(name ? name : "").text, names.data ? names.data : "none");
     gs_buffer_free(&names);
     return status;

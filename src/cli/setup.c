@@ -26,6 +26,21 @@ gs_status gs_setup_open(struct gs_setup *setup, struct gs_setup_settings *settin
     return status == GS_OK ? gs_vocab_open(settings->model, &setup->vocab, error) : status;
 }
 
+/* Who asked for the best backend by name is told why it is not a better one; who did not ask is not. */
+static void print_passed_over(const struct gs_setup *setup)
+{
+    char why[300];
+    if (!setup->settings->backend || strcmp(setup->settings->backend, GS_BACKEND_AUTO) != 0)
+        return;
+    for (size_t i = 0; i < gs_backend_count(); i++) {
+        const struct gs_backend *backend = gs_backend_at(i);
+        if (strcmp(backend->name, gs_engine_backend(setup->engine)) == 0)
+            return;
+        if (!backend->probe(why, sizeof why))
+            fprintf(stderr, "backend %s, not %s: %s\n", gs_engine_backend(setup->engine), backend->name, why);
+    }
+}
+
 gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
 {
     const struct gs_setup_settings *s = setup->settings;
@@ -35,6 +50,7 @@ gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
         return GS_OK;
     }
     struct gs_engine_options options = {.backend = s->backend,
+                                        .device = (int)s->device,
                                         .precision = GS_PRECISION_FAST,
                                         .cpu_features = s->cpu_features,
                                         .n_threads = (size_t)s->n_threads,
@@ -48,6 +64,8 @@ gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
     gs_progress_begin(&progress, "loading", true, 0);
     status = gs_engine_open(s->model, &options, &setup->engine, error);
     gs_progress_end(&progress);
+    if (status == GS_OK)
+        print_passed_over(setup);
     if (status == GS_OK)
         status = gs_plan_make(setup->engine, s->n_ctx, &setup->plan, error);
     if (status == GS_OK)
@@ -72,24 +90,8 @@ gs_status gs_setup_sampler(struct gs_setup *setup, struct gs_error *error)
     return gs_sampler_open(&sampling, setup->n_vocab, &setup->sampler, error);
 }
 
-/* Where nobody asked for a backend: why it is not a better one. */
-static void print_passed_over(const struct gs_setup *setup)
-{
-    char why[300];
-    if (setup->settings->backend)
-        return;
-    for (size_t i = 0; i < gs_backend_count(); i++) {
-        const struct gs_backend *backend = gs_backend_at(i);
-        if (strcmp(backend->name, gs_engine_backend(setup->engine)) == 0)
-            return;
-        if (!backend->probe(why, sizeof why))
-            fprintf(stderr, "         not %s: %s\n", backend->name, why);
-    }
-}
-
 void gs_setup_print_plan(const struct gs_setup *setup)
 {
-    print_passed_over(setup);
     fprintf(stderr, "model    %s on backend %s\n%s\n", gs_quote(setup->settings->model).text,
             gs_engine_backend(setup->engine), gs_plan_text(&setup->plan, "").text);
 }

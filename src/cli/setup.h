@@ -17,6 +17,7 @@ struct gs_setup_settings {
     struct gs_bias_list bias;
     int64_t seed; /* -1: a random one */
     int64_t n_ctx, n_threads;
+    int64_t device; /* which of the backend's */
     const char *backend;
     const char *precision, *weights, *cpu_features; /* NULL: fast, native, the best */
     const char *script;
@@ -120,7 +121,14 @@ struct gs_setup_settings {
          .name = "backend",                                                                                  \
          .value = "NAME",                                                                                    \
          .offset = offsetof(type, member.backend),                                                           \
-         .help = "what computes (default: the best that works here;\ngossamer --version lists them)"},       \
+         .help = "what computes (default: the best that works here; auto: the\n"                             \
+                 "same, and why not a better one; --version lists them)"},                                   \
+        {.kind = GS_OPTION_INTEGER,                                                                          \
+         .name = "device",                                                                                   \
+         .value = "N",                                                                                       \
+         .offset = offsetof(type, member.device),                                                            \
+         .most = 1023,                                                                                       \
+         .help = "which of the backend's devices (default 0)"},                                              \
         {.kind = GS_OPTION_TEXT,                                                                             \
          .name = "precision",                                                                                \
          .value = "P",                                                                                       \

@@ -23,6 +23,7 @@ struct settings {
     const char *kill;
     int64_t n_tokens;
     int64_t n_threads;
+    int64_t device;
     bool controls;
     bool thresholds;
     bool all_layers;
@@ -58,6 +59,12 @@ static const struct gs_option options[] = {
      .value = "NAME",
      .offset = offsetof(struct settings, backend),
      .help = "default: the best that this machine has"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "device",
+     .value = "N",
+     .offset = offsetof(struct settings, device),
+     .help = "which of the backend's devices (0)",
+     .most = 1023},
     {.kind = GS_OPTION_TEXT,
      .name = "precision",
      .value = "P",
@@ -221,6 +228,7 @@ static gs_status prove(const struct settings *s, struct gs_output *out, bool *fa
     }
     struct gs_verify_options o = {.golden = subject.golden,
                                   .backend = s->backend,
+                                  .device = (int)s->device,
                                   .precision = s->precision,
                                   .weights = s->weights,
                                   .against = s->against,

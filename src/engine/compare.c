@@ -290,6 +290,28 @@ static void add_distribution(struct gs_comparison *comparison, const float *foun
     comparison->sum_top5 += top_overlap(found, expected, n);
 }
 
+/* The experts of a position; NULL where the record does not have them. */
+static const float *find_choice(const struct gs_record *record, int64_t layer, int32_t position)
+{
+    const struct gs_component *choice = &record->components[GS_STAGE_ROUTER_CHOICE][layer];
+    int64_t at = find_position(record->kept.choices, position);
+    return choice->values && at >= 0 ? choice->values + at * choice->columns : NULL;
+}
+
+/* Did the same experts compute a position's sum, in whatever order? So too where one record does not tell. */
+static bool same_experts(const struct gs_record *found, const struct gs_record *expected, int64_t layer,
+                         int32_t position)
+{
+    const float *a = find_choice(found, layer, position), *b = find_choice(expected, layer, position);
+    int64_t n = found->components[GS_STAGE_ROUTER_CHOICE][layer].columns, common = 0;
+    if (!a || !b || n != expected->components[GS_STAGE_ROUTER_CHOICE][layer].columns)
+        return true;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            common += a[i] == b[j];
+    return common >= n;
+}
+
 static void compare_component(struct gs_comparison *comparison, const struct gs_record *found,
                               const struct gs_record *expected, enum gs_stage stage, int64_t layer)
 {
@@ -306,6 +328,10 @@ static void compare_component(struct gs_comparison *comparison, const struct gs_
         if (!a->values || a->columns != b->columns) {
             distance->missing = true;
             return;
+        }
+        if (stage == GS_STAGE_MOE && !same_experts(found, expected, layer, positions.list[i])) {
+            distance->left_out++;
+            continue;
         }
         const float *is = a->values + at * a->columns, *should = b->values + (int64_t)i * b->columns;
         if (stage == GS_STAGE_ROUTER_CHOICE) {

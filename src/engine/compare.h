@@ -70,6 +70,7 @@ struct gs_distance {
     int64_t error_at;        /* position of worst_difference, or of the first that differs; -1 */
     int64_t cosine_at;       /* position of worst_cosine */
     bool missing;            /* `expected` has the component, `found` never saw it */
+    uint64_t left_out;       /* of moe: positions that other experts computed; the choice counts them */
 };
 
 struct gs_comparison {

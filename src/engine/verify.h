@@ -80,6 +80,7 @@ const struct gs_check *gs_verify_first_failure(const struct gs_verify_report *re
 struct gs_verify_options {
     const char *golden;    /* a file made by tools/oracle; NULL: none */
     const char *backend;   /* NULL: the best */
+    int device;            /* which of the backend's devices */
     const char *precision; /* NULL: "exact" */
     const char *weights;   /* NULL: "native" */
     const char *against;   /* "BACKEND:PRECISION" to compare with; NULL: none. Not with a golden */

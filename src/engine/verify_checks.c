@@ -153,7 +153,8 @@ gs_status gs_check_comparison(struct gs_verify_report *report, const struct gs_c
 }
 
 gs_status gs_check_same_bits(struct gs_verify_report *report, const struct gs_record *found,
-                             const struct gs_record *expected, const char *measure, struct gs_error *error)
+                             const struct gs_record *expected, const char *measure, bool promised,
+                             struct gs_error *error)
 {
     uint64_t compared = 0, differing = 0;
     int64_t first = INT64_MAX, first_layer = -1;
@@ -180,5 +181,5 @@ gs_status gs_check_same_bits(struct gs_verify_report *report, const struct gs_re
                              .compared = compared,
                              .measured = compared > 0 ? (double)differing : NAN,
                              .at = differing > 0 ? first : -1};
-    return gs_check_add(report, at_most(check, 0.0), error);
+    return gs_check_add(report, at_most(check, promised ? 0.0 : NAN), error);
 }

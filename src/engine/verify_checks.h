@@ -31,9 +31,10 @@ gs_status gs_check_comparison(struct gs_verify_report *report, const struct gs_c
 
 /*
  * Two records of the same tokens: the same bits wherever both keep a position; what only one of them has seen
- * differs. `measure` names the check.
+ * differs. `measure` names the check; without `promised` it is measured only.
  */
 gs_status gs_check_same_bits(struct gs_verify_report *report, const struct gs_record *found,
-                             const struct gs_record *expected, const char *measure, struct gs_error *error);
+                             const struct gs_record *expected, const char *measure, bool promised,
+                             struct gs_error *error);
 
 #endif

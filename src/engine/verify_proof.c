@@ -33,7 +33,7 @@ gs_status gs_proof_open(const char *path, const struct gs_verify_options *option
     *proof = (struct gs_proof){.watch = {.progress = options->progress,
                                          .progress_user = options->progress_user,
                                          .cancelled = options->cancelled},
-                               .device = {.n_threads = options->n_threads}};
+                               .device = {.n_threads = options->n_threads, .index = options->device}};
     gs_status status = gs_backend_find(options->backend, &proof->backend, error);
     if (status == GS_OK)
         status = gs_proof_choose_kind(precision, weights, &proof->device, error);

@@ -41,6 +41,19 @@ static void absence_is_told_in_one_line(void **state)
     const struct gs_backend *best = NULL;
     assert_ok(gs_backend_find(NULL, &best, &error), &error);
     assert_string_equal(best->name, "cpu");
+    assert_ok(gs_backend_find("auto", &best, &error), &error);
+    assert_string_equal(best->name, "cpu");
+}
+
+/* What verify asks for, and what it only measures. */
+static void only_the_cpu_promises_bits_in_fast(void **state)
+{
+    (void)state;
+    const struct gs_backend *cpu = NULL;
+    struct gs_error error;
+    assert_ok(gs_backend_find("cpu", &cpu, &error), &error);
+    assert_true(cpu->fast_keeps_bits);
+    assert_false(gs_backend_cuda.fast_keeps_bits);
 }
 
 static void refusals_name_what_would_be_right(void **state)
@@ -367,7 +380,7 @@ int main(void)
         cmocka_unit_test(logits_are_the_cpus),           cmocka_unit_test(fast_is_near),
         cmocka_unit_test(a_batch_changes_nothing),       cmocka_unit_test(runs_repeat_to_the_bit),
         cmocka_unit_test(caches_are_kept_moved_and_cut), cmocka_unit_test(failures_change_no_timeline),
-        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),
+        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),  cmocka_unit_test(only_the_cpu_promises_bits_in_fast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

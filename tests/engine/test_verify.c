@@ -63,7 +63,7 @@ static void test_equal_records(void **state)
 {
     (void)state;
     struct gs_comparison *c = compare(right, right);
-    const struct gs_distance *d = &c->stages[GS_STAGE_MOE][0];
+    const struct gs_distance *d = &c->stages[GS_STAGE_LAYER][0];
     assert_int_equal(d->compared, 3);
     assert_true(d->worst_error == 0.0 && fabs(d->worst_cosine - 1.0) < 1e-15);
     assert_int_equal(c->argmax.differing, 0);
@@ -104,7 +104,7 @@ static void test_error_is_measured_by_the_largest(void **state)
     const float expected[3][4] = {{1, 0, 0, 0}, {2, 0, 0, 0}, {0, 0, -8, 0}};
     const float found[3][4] = {{1.5f, 0, 0, 0}, {2.25f, 0, 0, 0}, {0, 0, -8, 0}};
     struct gs_comparison *c = compare(found, expected);
-    const struct gs_distance *d = &c->stages[GS_STAGE_MOE][0];
+    const struct gs_distance *d = &c->stages[GS_STAGE_LAYER][0];
     assert_true(d->worst_error == 0.5 / 8.0);
     assert_true(d->worst_difference == 0.5 && d->largest == 8.0);
     assert_int_equal(d->error_at, 0);
@@ -157,18 +157,54 @@ static void test_same_bits(void **state)
     struct gs_error error;
     for (size_t i = 1; i < 4; i++)
         for (int swap = 0; swap < 2; swap++)
-            assert_ok(
-                gs_check_same_bits(&report, records[swap ? i : 0], records[swap ? 0 : i], "bits", &error),
-                &error);
+            assert_ok(gs_check_same_bits(&report, records[swap ? i : 0], records[swap ? 0 : i], "bits", true,
+                                         &error),
+                      &error);
     for (size_t i = 0; i < report.count; i++) {
         assert_int_equal(report.checks[i].compared, GS_STAGE_COUNT);
         assert_true(report.checks[i].measured == (i < 2 ? 0.0 : GS_STAGE_COUNT));
         assert_int_equal(report.checks[i].pass, i < 2);
         assert_int_equal(report.checks[i].at, i < 2 ? -1 : i < 4 ? 2 : 0);
     }
+    /* What nobody promised is measured, and fails nothing. */
+    assert_int_equal(report.n_failed, 4);
+    assert_ok(gs_check_same_bits(&report, records[0], records[2], "bits", false, &error), &error);
+    assert_int_equal(report.n_failed, 4);
+    assert_int_equal(report.checks[6].bar, GS_BAR_NONE);
+    assert_true(report.checks[6].measured == GS_STAGE_COUNT);
     gs_verify_report_free(&report);
     for (size_t i = 0; i < 4; i++)
         gs_record_close(records[i]);
+}
+
+/*
+ * A position that other experts computed counts under the choice, not against the bar of moe; the same
+ * experts in another order are the same sum.
+ */
+static void test_moe_is_compared_where_experts_are_the_same(void **state)
+{
+    (void)state;
+    const float chosen[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {1, 2, 3, 4}};
+    const float turned[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 9}, {4, 3, 2, 1}};
+    const float other[3][4] = {{1, 2, 3, 4}, {0, 2, 0, 1}, {4, 4, 2, 0}};
+    struct gs_record *found = make_record(other), *expected = make_record(right);
+    struct gs_comparison *c;
+    struct gs_error error;
+    size_t bytes = sizeof chosen;
+    memcpy(expected->components[GS_STAGE_ROUTER_CHOICE][0].values, chosen, bytes);
+    memcpy(found->components[GS_STAGE_ROUTER_CHOICE][0].values, turned, bytes);
+    assert_ok(gs_comparison_open(1, &c, &error), &error);
+    gs_compare(c, found, expected);
+    const struct gs_distance *moe = &c->stages[GS_STAGE_MOE][0], *layer = &c->stages[GS_STAGE_LAYER][0];
+    assert_int_equal(c->stages[GS_STAGE_ROUTER_CHOICE][0].differing, 2);
+    assert_int_equal(moe->left_out, 1);
+    assert_int_equal(moe->compared, 2);
+    assert_int_equal(moe->cosine_at, 2);
+    assert_int_equal(layer->compared, 3);
+    assert_int_equal(layer->cosine_at, 1);
+    gs_comparison_close(c);
+    gs_record_close(found);
+    gs_record_close(expected);
 }
 
 static void test_nan_is_the_worst(void **state)
@@ -597,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_error_is_measured_by_the_largest),
         cmocka_unit_test(test_top_five),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_moe_is_compared_where_experts_are_the_same),
         cmocka_unit_test(test_nan_is_the_worst),
         cmocka_unit_test(test_missing_component),
         cmocka_unit_test(test_first_difference),

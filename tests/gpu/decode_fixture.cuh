@@ -180,8 +180,6 @@ static inline struct gs_gpu_args args_of(const struct model *m, int32_t layer)
         args.outer = m->head;
         args.norm = m->norm;
     }
-    if (layer + 1 < m->dims.n_layer)
-        args.ahead = m->layers[layer + 1].qkv;
     args.n_rows = 1;
     args.n_logit_rows = 1;
     args.layer = layer;

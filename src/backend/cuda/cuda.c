@@ -16,6 +16,7 @@ static gs_status cuda_open(const struct gs_device_options *options, struct gs_de
 
 const struct gs_backend gs_backend_cuda = {
     .name = "cuda",
+    .fast_keeps_bits = false, /* one row, a few and many are different kernels */
     .probe = cuda_probe,
     .open = cuda_open,
     GS_GPU_BACKEND_ENTRIES,

@@ -333,11 +333,13 @@ static gs_status allow_shared(struct gs_gpu *gpu, struct kernel *kernel, unsigne
 {
     if (bytes <= kernel->shared_bytes)
         return GS_OK;
-    kernel->shared_bytes = bytes;
-    return gs_cuda_check(
+    gs_status status = gs_cuda_check(
         &gpu->driver,
         gpu->driver.function_set(kernel->function, GS_CU_FUNCTION_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes),
         error, "%u bytes of shared memory for kernel %s", bytes, kernel->name);
+    if (status == GS_OK)
+        kernel->shared_bytes = bytes;
+    return status;
 }
 
 /*
@@ -348,11 +350,12 @@ static gs_status allow_overlap(struct gs_gpu *gpu, struct kernel *kernel, struct
 {
     if (kernel->overlaps)
         return GS_OK;
-    kernel->overlaps = true;
-    return gs_cuda_check(
+    gs_status status = gs_cuda_check(
         &gpu->driver,
         gpu->driver.function_set(kernel->function, GS_CU_FUNCTION_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
         error, "the shared memory of kernel %s", kernel->name);
+    kernel->overlaps = status == GS_OK;
+    return status;
 }
 
 static gs_status cuda_launch(struct gs_gpu *gpu, struct gs_gpu_stream *stream,

@@ -46,10 +46,10 @@ gs_status gs_cuda_driver_open(struct gs_cuda_driver *driver, struct gs_error *er
 {
     *driver = (struct gs_cuda_driver){0};
     if (gs_cuda_module_count == 0)
-        return gs_fail(error, GS_UNSUPPORTED,
-                       "this build has no CUDA kernels: nvcc was not there when it was made");
+        return gs_fail(error, GS_UNSUPPORTED, "this build has no CUDA kernels: it was made without nvcc");
+    /* Never unmapped again: the driver may have threads of its own once it was initialised. */
     for (size_t i = 0; i < sizeof library_names / sizeof *library_names && !driver->library; i++)
-        driver->library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
+        driver->library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!driver->library)
         return gs_fail(error, GS_UNSUPPORTED, "no CUDA driver here: %s cannot be opened", library_names[0]);
     gs_status status = start(driver, error);
@@ -65,6 +65,23 @@ void gs_cuda_driver_close(struct gs_cuda_driver *driver)
     *driver = (struct gs_cuda_driver){0};
 }
 
+static gs_status status_of(gs_cu_result result)
+{
+    switch (result) {
+    case GS_CU_SUCCESS:
+        return GS_OK;
+    case GS_CU_OUT_OF_MEMORY:
+        return GS_OUT_OF_MEMORY;
+    case GS_CU_NO_DEVICE:
+    case GS_CU_NO_BINARY_FOR_GPU:
+    case GS_CU_UNSUPPORTED_PTX_VERSION:
+    case GS_CU_SYSTEM_DRIVER_MISMATCH:
+        return GS_UNSUPPORTED;
+    default:
+        return GS_IO;
+    }
+}
+
 gs_status gs_cuda_check(const struct gs_cuda_driver *driver, gs_cu_result result, struct gs_error *error,
                         const char *action, ...)
 {
@@ -78,7 +95,6 @@ gs_status gs_cuda_check(const struct gs_cuda_driver *driver, gs_cu_result result
     va_end(arguments);
     driver->error_name(result, &name);
     driver->error_string(result, &text);
-    gs_status code = result == GS_CU_OUT_OF_MEMORY ? GS_OUT_OF_MEMORY : GS_UNSUPPORTED;
-    return gs_fail(error, code, "cuda: %s: %s (%s)", where, name ? name : "unknown error",
+    return gs_fail(error, status_of(result), "cuda: %s: %s (%s)", where, name ? name : "unknown error",
                    text ? text : "no description");
 }

@@ -21,7 +21,10 @@ typedef struct CUgraphExec_st *gs_cu_graph_exec; /* CUgraphExec */
 enum {
     GS_CU_SUCCESS = 0,
     GS_CU_OUT_OF_MEMORY = 2,
+    GS_CU_NO_DEVICE = 100,
     GS_CU_NO_BINARY_FOR_GPU = 209,
+    GS_CU_UNSUPPORTED_PTX_VERSION = 222,
+    GS_CU_SYSTEM_DRIVER_MISMATCH = 803,
 
     GS_CU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     GS_CU_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
@@ -120,7 +123,10 @@ struct gs_cuda_driver {
 gs_status gs_cuda_driver_open(struct gs_cuda_driver *driver, struct gs_error *error);
 void gs_cuda_driver_close(struct gs_cuda_driver *driver);
 
-/* GS_OK for 0; else GS_OUT_OF_MEMORY or GS_UNSUPPORTED: "cuda: <action>: CUDA_ERROR_... (text)". */
+/*
+ * GS_OK for 0; else "cuda: <action>: CUDA_ERROR_... (text)": GS_OUT_OF_MEMORY, GS_UNSUPPORTED where this
+ * build and this machine do not go together, GS_IO where the device or the driver failed.
+ */
 __attribute__((format(printf, 4, 5))) gs_status gs_cuda_check(const struct gs_cuda_driver *driver,
                                                               gs_cu_result result, struct gs_error *error,
                                                               const char *action, ...);

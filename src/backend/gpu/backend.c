@@ -206,7 +206,7 @@ size_t gs_gpu_max_tokens(const struct gs_device *device)
     return MAX_ROWS;
 }
 
-/* The scratch is there since load: what a plan still has to find room for is nothing. */
+/* Taken since load: memory_available counts it as free again, so that a plan finds room for it. */
 uint64_t gs_gpu_scratch_bytes(const struct gs_device *device)
 {
     return device->scratch_bytes;
@@ -233,12 +233,13 @@ void gs_gpu_tap(struct gs_device *device, gs_tap_fn *fn, void *user)
 {
     const struct gs_gpu_dims *d = &device->dims;
     size_t widest = (size_t)(d->d_model > d->n_expert ? d->d_model : d->n_expert);
-    if (fn && !device->tapped) {
+    if (fn && !device->tapped)
         device->tapped = malloc(MAX_ROWS * widest * sizeof *device->tapped);
+    if (fn && !device->tapped_before)
         device->tapped_before = malloc(MAX_ROWS * (size_t)d->d_model * sizeof *device->tapped_before);
+    if (fn && !device->tapped_pair)
         device->tapped_pair =
             malloc(2 * GS_GPU_GRAPH_ROWS * (size_t)d->d_model * sizeof *device->tapped_pair);
-    }
     /* Without memory for them nothing is tapped: the verifier then finds rows missing, and says so. */
     device->tap = device->tapped && device->tapped_before && device->tapped_pair ? fn : NULL;
     device->tap_user = user;
@@ -304,6 +305,9 @@ gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token
     if (n == 0 || n > GS_GPU_CHAIN_TOKENS || (int64_t)n > kv->capacity - kv->length)
         return gs_fail(error, GS_INVALID_ARGUMENT, "a chain of %zu tokens, must be 1 to %d and fit", n,
                        GS_GPU_CHAIN_TOKENS);
+    if (token < 0 || token >= device->dims.n_vocab)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %d", (int)token,
+                       (int)device->dims.n_vocab - 1);
     struct gs_gpu_call call = {.n_rows = 1, .n_logit_rows = 1, .n_ctx = kv->length + (int64_t)n};
     const struct gs_gpu_graph *graph = NULL;
     gs_status status = gs_gpu_step_graph(device, &call, true, &graph, error);

@@ -171,7 +171,6 @@ static void set_layer(const struct gs_device *device, enum gs_gpu_family family,
     args->w = family == GS_GPU_PREFILL ? device->wide_layers[layer] : device->layers[layer];
     args->layer = (int32_t)layer;
     args->is_window = device->weights->config.layer_is_window[layer];
-    args->ahead = layer + 1 < device->dims.n_layer ? device->layers[layer + 1].qkv : device->head;
     args->norm = layer + 1 < device->dims.n_layer ? device->layers[layer + 1].attention_norm : device->norm;
 }
 
@@ -578,7 +577,7 @@ gs_status gs_gpu_forward(struct gs_device *device, const struct gs_step *steps, 
     gs_status status = lay_out(device, steps, n_steps, &call, error);
     if (status == GS_OK)
         status = reserve_logits(device, (size_t)call.n_logit_rows, error);
-    if (status != GS_OK)
+    if (status != GS_OK || n_steps == 0)
         return status;
     for (size_t i = 0; i < n_steps; i++)
         gs_gpu_kv_begin_write(steps[i].kv, (int64_t)steps[i].n_tokens);

@@ -128,11 +128,9 @@ struct gs_gpu_args {
     struct gs_gpu_scratch s;
     struct gs_gpu_layer w;      /* of `layer`; unset for embed and head */
     struct gs_gpu_matrix outer; /* embed: the embedding; head: the head */
-    struct gs_gpu_matrix
-        ahead;         /* stage E: the next layer's qkv, to be asked into L2; data and relaid may be NULL */
-    const float *norm; /* head: the last norm; stage F: the next layer's norm (may be NULL) */
-    int32_t n_rows;    /* T of this call */
-    int32_t n_logit_rows; /* head */
+    const float *norm;          /* head: the last norm; stage F: the next layer's norm (may be NULL) */
+    int32_t n_rows;             /* T of this call */
+    int32_t n_logit_rows;       /* head */
     int32_t layer;
     int32_t is_window; /* does this layer see only dims.window positions? */
     int32_t n_ctx;     /* positions of the call are below */

@@ -189,11 +189,10 @@ gs_status gs_gpu_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_e
     }
     if (status == GS_OK)
         status = device->api->sync(device->gpu, device->stream, error);
-    if (status != GS_OK)
-        return status;
-    dst->length = src->length;
-    dst->ring_first = ring_first;
-    return GS_OK;
+    /* After a failure dst may hold half of it: it holds nothing then. */
+    dst->length = status == GS_OK ? src->length : 0;
+    dst->ring_first = status == GS_OK ? ring_first : 0;
+    return status;
 }
 
 /* ---------------------------------------------------------------- files */

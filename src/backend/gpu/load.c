@@ -293,8 +293,13 @@ static gs_status move_all(struct loader *loader, struct gs_error *error)
     gs_status status = GS_OK;
     for (size_t r = 0; r < loader->n_readers; r++) {
         struct reader *reader = &loader->readers[r];
-        for (int i = 0; i < 2 && reader->status == GS_OK; i++)
-            reader->status = api->sync(loader->device->gpu, reader->stream[i], &reader->error);
+        /* Both in any case: what is still being copied must not outlive its buffer. */
+        for (int i = 0; i < 2; i++) {
+            bool first = reader->status == GS_OK;
+            gs_status synced =
+                api->sync(loader->device->gpu, reader->stream[i], first ? &reader->error : NULL);
+            reader->status = first ? synced : reader->status;
+        }
         if (status == GS_OK && reader->status != GS_OK) {
             status = reader->status;
             if (error)
@@ -421,16 +426,54 @@ static void begin(struct loader *loader, void *kept, void *raw)
     loader->n_conversions = 0;
 }
 
-/* Layer number `layer`, or what is outside the layers for -1: bytes that stay, and bytes of the raw area. */
-static void measure(struct loader *loader, int64_t layer, uint64_t *kept, uint64_t *raw)
+static uint64_t relaid_bytes(int64_t rows, int64_t columns, int64_t n_expert, int32_t form)
 {
+    return (uint64_t)gs_decode_relaid_bytes(rows, columns, n_expert, form);
+}
+
+/* Bytes of a layer's copies: re-laid for the decode kernels, widened for prefill. */
+static uint64_t copies_of(const struct gs_device *device, const struct gs_gpu_layer *w)
+{
+    const struct gs_gpu_matrix *dense[] = {&w->qkv, &w->o};
+    const struct gs_gpu_experts *experts[] = {&w->gate_up, &w->down};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const struct gs_gpu_matrix *m = dense[i];
+        if (wants_relay(device)) {
+            bytes += relaid_bytes(m->rows, m->columns, 1, m->type);
+            bytes +=
+                relaid_bytes(experts[i]->rows, experts[i]->columns, device->dims.n_expert, GS_DECODE_MXFP4);
+        }
+        if (device->precision == GS_PRECISION_FAST && m->type != GS_GPU_BF16)
+            bytes += 2 * (uint64_t)m->rows * (uint64_t)m->columns;
+    }
+    return bytes;
+}
+
+/* What a part of the model takes on the device, in bytes. */
+struct need {
+    uint64_t kept;   /* in the device's form */
+    uint64_t copies; /* of it, in the fast kernels' order */
+    uint64_t raw;    /* of the raw area while it loads */
+};
+
+/* Layer number `layer`, or what is outside the layers for -1. */
+static struct need measure(struct loader *loader, int64_t layer)
+{
+    struct gs_device *device = loader->device;
+    struct need need = {0};
     begin(loader, NULL, NULL);
-    if (layer < 0)
+    if (layer < 0) {
         put_outer(loader);
-    else
-        put_layer(loader, &loader->device->weights->layers[layer]);
-    *kept = loader->kept.used;
-    *raw = loader->raw.used;
+        const struct gs_gpu_matrix *head = &device->head;
+        need.copies = wants_relay(device) ? relaid_bytes(head->rows, head->columns, 1, head->type) : 0;
+    } else {
+        struct gs_gpu_layer w = put_layer(loader, &device->weights->layers[layer]);
+        need.copies = copies_of(device, &w);
+    }
+    need.kept = loader->kept.used;
+    need.raw = loader->raw.used;
+    return need;
 }
 
 static gs_status open_readers(struct loader *loader, struct gs_error *error)
@@ -467,9 +510,8 @@ static void close_readers(struct loader *loader)
 static gs_status load_part(struct loader *loader, int64_t layer, void *raw, struct gs_error *error)
 {
     struct gs_device *device = loader->device;
-    uint64_t kept_bytes, raw_bytes;
     void *kept = NULL;
-    measure(loader, layer, &kept_bytes, &raw_bytes);
+    uint64_t kept_bytes = measure(loader, layer).kept;
     gs_status status = gs_gpu_take(device, kept_bytes, "the weights", &kept, error);
     if (status != GS_OK)
         return status;
@@ -490,13 +532,17 @@ static gs_status load_part(struct loader *loader, int64_t layer, void *raw, stru
     return status;
 }
 
+static uint64_t rope_bytes(const struct gs_device *device)
+{
+    return (uint64_t)device->dims.max_ctx * (uint64_t)device->yarn.n_freq * 2 * sizeof(float);
+}
+
 static gs_status make_rope(struct gs_device *device, struct gs_error *error)
 {
     const struct gs_gpu_api *api = device->api;
     int64_t n_freq = device->yarn.n_freq, n = device->dims.max_ctx * n_freq;
     void *table = NULL, *frequencies = NULL;
-    gs_status status =
-        gs_gpu_take(device, (uint64_t)n * 2 * sizeof(float), "the rotary table", &table, error);
+    gs_status status = gs_gpu_take(device, rope_bytes(device), "the rotary table", &table, error);
     if (status == GS_OK)
         status = gs_gpu_take(device, (uint64_t)n_freq * sizeof(float), "frequencies", &frequencies, error);
     if (status == GS_OK)
@@ -513,35 +559,35 @@ static gs_status make_rope(struct gs_device *device, struct gs_error *error)
     return status == GS_OK ? api->sync(device->gpu, device->stream, error) : status;
 }
 
-/* Bytes that stay, without the re-laid copies, and the largest raw area. */
-static void plan(struct loader *loader, uint64_t *kept, uint64_t *raw)
+/* All parts together, and the largest raw area. */
+static struct need plan(struct loader *loader)
 {
-    *kept = 0;
-    *raw = 0;
+    struct need all = {.kept = rope_bytes(loader->device)};
     for (int64_t layer = -1; layer < loader->device->dims.n_layer; layer++) {
-        uint64_t kept_bytes, raw_bytes;
-        measure(loader, layer, &kept_bytes, &raw_bytes);
-        *kept += kept_bytes;
-        *raw = raw_bytes > *raw ? raw_bytes : *raw;
+        struct need need = measure(loader, layer);
+        all.kept += need.kept;
+        all.copies += need.copies;
+        all.raw = need.raw > all.raw ? need.raw : all.raw;
     }
+    return all;
 }
 
-static gs_status check_room(struct gs_device *device, uint64_t wanted, struct gs_error *error)
+static gs_status check_room(struct gs_device *device, const struct need *need, struct gs_error *error)
 {
-    uint64_t free_bytes, total_bytes;
+    uint64_t free_bytes, total_bytes, wanted = need->kept + need->copies + need->raw;
     gs_status status = device->api->memory(device->gpu, &free_bytes, &total_bytes, error);
     if (status == GS_OK && wanted > free_bytes)
         return gs_fail(error, GS_OUT_OF_MEMORY,
-                       "%s: the weights need %.1f MiB of device memory, %.1f MiB of %.1f MiB are free",
-                       device->api->name, (double)wanted / (1 << 20), (double)free_bytes / (1 << 20),
-                       (double)total_bytes / (1 << 20));
+                       "%s: the weights need %.1f MiB of device memory (%.1f MiB of it copies for precision "
+                       "fast), %.1f MiB of %.1f MiB are free",
+                       device->api->name, (double)wanted / (1 << 20), (double)need->copies / (1 << 20),
+                       (double)free_bytes / (1 << 20), (double)total_bytes / (1 << 20));
     return status;
 }
 
 gs_status gs_gpu_load_weights(struct gs_device *device, gs_progress_fn *progress, void *progress_user,
                               struct gs_error *error)
 {
-    uint64_t kept, raw_bytes;
     void *raw = NULL;
     struct loader *loader = calloc(1, sizeof *loader);
     if (!loader)
@@ -550,12 +596,12 @@ gs_status gs_gpu_load_weights(struct gs_device *device, gs_progress_fn *progress
     loader->progress = progress;
     loader->progress_user = progress_user;
     loader->total = device->weights->bytes;
-    plan(loader, &kept, &raw_bytes);
-    gs_status status = check_room(device, kept + raw_bytes, error);
+    struct need need = plan(loader);
+    gs_status status = check_room(device, &need, error);
     if (status == GS_OK)
         status = open_readers(loader, error);
     if (status == GS_OK)
-        status = device->api->alloc(device->gpu, raw_bytes, "loading", &raw, error);
+        status = device->api->alloc(device->gpu, need.raw, "loading", &raw, error);
     for (int64_t layer = 0; status == GS_OK && layer < device->dims.n_layer; layer++)
         status = load_part(loader, layer, raw, error);
     if (status == GS_OK)

@@ -167,6 +167,8 @@ static inline void gs_prefill_plan_sm90(const struct gs_gpu_args *args, const st
     uint32_t n_sm = (uint32_t)machine->n_sm;
 
     gs_prefill_plan_mma(args, stage, out);
+    if (out->count == 0)
+        return;
     struct gs_gpu_launch *last = &out->launches[out->count - 1], *first = &out->launches[0];
     switch (stage) {
     case GS_GPU_ATTENTION_IN:
