@@ -175,7 +175,8 @@ int gs_processors_current(void)
 
 struct gs_processors {
     cpu_set_t *given, *last; /* as it was found; as it was set here */
-    size_t size;             /* bytes of each */
+    cpu_set_t *set; /* to work in: threads wake while tokens are decoded, where nothing may allocate */
+    size_t size;    /* bytes of each */
 };
 
 void gs_processors_forget(struct gs_processors *given)
@@ -184,6 +185,7 @@ void gs_processors_forget(struct gs_processors *given)
         return;
     CPU_FREE(given->given);
     CPU_FREE(given->last);
+    CPU_FREE(given->set);
     free(given);
 }
 
@@ -195,7 +197,8 @@ struct gs_processors *gs_processors_remember(void)
     out->size = CPU_ALLOC_SIZE(MAX_PROCESSORS);
     out->given = CPU_ALLOC(MAX_PROCESSORS);
     out->last = CPU_ALLOC(MAX_PROCESSORS);
-    if (out->given && out->last && sched_getaffinity(0, out->size, out->given) == 0) {
+    out->set = CPU_ALLOC(MAX_PROCESSORS);
+    if (out->given && out->last && out->set && sched_getaffinity(0, out->size, out->given) == 0) {
         memcpy(out->last, out->given, out->size);
         return out;
     }
@@ -205,18 +208,16 @@ struct gs_processors *gs_processors_remember(void)
 
 void gs_processors_avoid(struct gs_processors *given, int processor)
 {
-    cpu_set_t *set = CPU_ALLOC(MAX_PROCESSORS);
-    if (given && set && sched_getaffinity(0, given->size, set) == 0) {
-        if (!CPU_EQUAL_S(given->size, set, given->last))
-            memcpy(given->given, set, given->size);
-        memcpy(set, given->given, given->size);
-        if (processor >= 0 && processor < MAX_PROCESSORS)
-            CPU_CLR_S((size_t)processor, given->size, set);
-        if (CPU_COUNT_S(given->size, set) > 0)
-            (void)sched_setaffinity(0, given->size, set);
-        (void)sched_getaffinity(0, given->size, given->last);
-    }
-    CPU_FREE(set);
+    if (!given || sched_getaffinity(0, given->size, given->set) != 0)
+        return;
+    if (!CPU_EQUAL_S(given->size, given->set, given->last))
+        memcpy(given->given, given->set, given->size);
+    memcpy(given->set, given->given, given->size);
+    if (processor >= 0 && processor < MAX_PROCESSORS)
+        CPU_CLR_S((size_t)processor, given->size, given->set);
+    if (CPU_COUNT_S(given->size, given->set) > 0)
+        (void)sched_setaffinity(0, given->size, given->set);
+    (void)sched_getaffinity(0, given->size, given->last);
 }
 
 static size_t limit_by_quota(size_t count)

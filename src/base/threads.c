@@ -174,15 +174,12 @@ static void *work(void *argument)
 {
     struct worker *worker = argument;
     set_signal_mask();
-    worker->given = gs_processors_remember();
     struct gs_threads *pool = worker->pool;
     uint32_t seen = 0;
     for (;;) {
         seen = wait_for_job(worker, seen);
-        if (atomic_load(&pool->closing)) {
-            gs_processors_forget(worker->given);
+        if (atomic_load(&pool->closing))
             return NULL;
-        }
         if (enter(pool, seen)) {
             take_items(pool, worker->number);
             leave(pool);
@@ -277,7 +274,10 @@ static gs_status start_workers(struct gs_threads *pool, struct gs_error *error)
 {
     for (size_t i = 0; i + 1 < pool->n_threads; i++) {
         struct worker *worker = &pool->workers[i];
-        *worker = (struct worker){.pool = pool, .number = i + 1, .avoided = -1};
+        /* A thread may run where the one that starts it may; asked here, because a worker allocates nothing.
+         */
+        *worker =
+            (struct worker){.pool = pool, .number = i + 1, .given = gs_processors_remember(), .avoided = -1};
         int errnum = pthread_create(&worker->thread, NULL, work, worker);
         if (errnum != 0)
             return gs_fail_io(error, errnum, "start", "a thread");
@@ -327,6 +327,8 @@ void gs_threads_close(struct gs_threads *pool)
     publish(pool);
     for (size_t i = 0; i < pool->n_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
+    for (size_t i = 0; pool->workers && i < pool->n_threads; i++)
+        gs_processors_forget(pool->workers[i].given);
     pthread_cond_destroy(&pool->job_done);
     pthread_cond_destroy(&pool->job_ready);
     pthread_mutex_destroy(&pool->mutex);

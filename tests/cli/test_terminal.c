@@ -60,7 +60,8 @@ static void test_progress_bar(void **state)
     const struct cli_model *model = *state;
     char *text = long_text(3000);
     struct process_options terminal = {.err_terminal = true, .input = text, .input_size = 3000};
-    struct process_result result = process_run_as(terminal, "run", model->folder, "--raw", "-", "-n", "1");
+    struct process_result result =
+        process_run_as(terminal, "run", model->folder, "--precision", "exact", "--raw", "-", "-n", "1");
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.err, "\r\033[Kprefill "));
     assert_non_null(strstr(result.err, "%  "));

@@ -388,7 +388,7 @@ static void index_and_shards_agree(void **state)
     assert_int_equal(unlink(path), 0);
     free(path);
     expect_error("", GS_IO, S1 ": missing; the index names 2 shards, of which 1 cannot be found");
-    make_link("../x", folder, S1);
+    make_link("../gossamer-test-nothing-there", folder, S1);
     expect_error("", GS_IO, "missing");
     /* Not even for the index itself. */
     free(make_subfolder(folder, "other"));
