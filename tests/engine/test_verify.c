@@ -587,9 +587,9 @@ static void test_threshold_table(void **state)
         {"exact", "native", "float32", 6e-7, 4e-7, 0.999999, 1e-4, 1.0, 0.999999, 0.9999995, 1e-4, 1e-6, 1e-7,
          1.0, 0.98},
         {"exact", "native", "bfloat16", 6e-7, 4e-7, 0.0, NAN, 0.85, 0.0, 0.995, NAN, NAN, 2e-2, 0.90, 0.85},
-        {"fast", "native", "float32", 6e-7, 4e-7, 0.95, NAN, 0.93, 0.995, 0.9995, NAN, NAN, 2e-2, 0.97, 0.95},
+        {"fast", "native", "float32", 6e-7, 4e-7, 0.98, NAN, 0.95, 0.999, 0.9995, NAN, NAN, 2e-2, 0.98, 0.95},
         {"exact", "q8", "float32", 6e-7, 4e-7, 0.99, NAN, 0.95, 0.999, 0.9995, NAN, NAN, 1e-3, 0.99, 0.95},
-        {"fast", "q8", "float32", 6e-7, 4e-7, 0.90, NAN, 0.90, 0.99, 0.999, NAN, NAN, 2e-2, 0.96, 0.93},
+        {"fast", "q8", "float32", 6e-7, 4e-7, 0.98, NAN, 0.93, 0.998, 0.999, NAN, NAN, 2e-2, 0.98, 0.93},
     };
     assert_int_equal(gs_threshold_count, sizeof table / sizeof *table);
     for (size_t i = 0; i < gs_threshold_count; i++) {

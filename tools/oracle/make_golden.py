@@ -35,10 +35,10 @@ ROWS = (0, 1, 3, 4, 5, 16, 126, 127, 128, 129, 139, 140, 298, 299, 300, 512, 998
 LOGIT_BYTES = 256 << 10
 ROPE_POSITIONS = (0, 1, 2, 127, 128, 999, 4095, 4096, 65537, 131070, 131071)
 
-# float32 sums of this size, in any order, agree to a few 1e-6; several times that must not decide anything.
+# float32 sums of this size, in any order, agree to a few 1e-6; twice that must not decide anything.
 ROUTER_MARGIN = 2e-5
 ARGMAX_MARGIN = 2e-4
-PREFIX_TOLERANCE = 1e-4
+PREFIX_TOLERANCE = {"cpu": 2e-5, "cuda": 1e-4}  # a GPU's library chooses other kernels for other lengths
 TRIES = 60
 
 
@@ -68,7 +68,7 @@ def check_prefixes(model, tokens, run, lengths):
                     raise SystemExit(f"length {length}: {key} differs from that of the full length")
             else:
                 worst = max(worst, relative_error(values, run[key][:length]))
-    if worst > PREFIX_TOLERANCE:
+    if worst > PREFIX_TOLERANCE[model.device.type]:
         raise SystemExit(f"a prefix differs from the full length by {worst:.2e}")
     return worst
 
