@@ -9,8 +9,10 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0 failed=0 skipped=0
 for program in "$@"; do
+    began=$(date +%s)
     "$program" >"$log" 2>&1 </dev/null
     code=$?
+    seconds=$(($(date +%s) - began))
     p=$(grep -c '^\[       OK \]' "$log")
     # cmocka names these again in its summary
     f=$(grep '^\[  FAILED  \] [A-Za-z_0-9]*$' "$log" | sort -u | wc -l)
@@ -25,6 +27,7 @@ for program in "$@"; do
     else
         printf 'ok   %-40s %4d passed' "${program#"$build"/tests/}" "$p"
         [ "$s" -gt 0 ] && printf ', %d skipped' "$s"
+        [ $seconds -ge 5 ] && printf ', %d s' $seconds
         echo
         grep '^  ' "$log" # a test's table, or why it was skipped
     fi
