@@ -82,7 +82,9 @@ static void check_machine(const json_t *root)
     assert_true(number_at(machine, "processors", NULL) >= 1);
     assert_true(number_at(read, "gb_per_second", "median") > 0.01);
     assert_true(number_at(read, "gb_per_second_after", "median") > 0.01);
+#if !defined(__SANITIZE_ADDRESS__) /* there the buffer is small on purpose: nobody reads those figures */
     assert_true(number_at(read, "buffer_bytes", NULL) >= 4 * number_at(machine, "cache_bytes", NULL));
+#endif
     double f32 = number_at(read, "f32_gmac_per_second", "median");
     assert_true(f32 > 0.01 && number_at(read, "int8_gmac_per_second", "max") > f32 / 4);
     assert_true(json_string_length(json_object_get(root, "build")) > 0);
