@@ -128,6 +128,19 @@ enum gs_weight_format {
     GS_WEIGHTS_Q8,         /* quantised to 8 bits while loading */
 };
 
+/* How a token is decoded by a backend that has several ways; docs/metal.md. */
+enum gs_decode {
+    GS_DECODE_FUSED = 0, /* one command buffer a token */
+    GS_DECODE_LEGACY,    /* one for each stage, the experts one after another: slow on purpose */
+};
+
+/* Levers for measurements. Zeros are what the backend does best; only "metal" has others. */
+struct gs_levers {
+    enum gs_decode decode;
+    int simdgroups;   /* that share a row of a matrix, 1, 2 or 4; 0: the default */
+    bool scalar_load; /* MXFP4 weights are loaded byte by byte */
+};
+
 struct gs_engine_options {
     const char *backend; /* "cpu", "cuda"; NULL or "auto": the best that this binary and this machine have */
     int device;          /* which of the backend's devices */
@@ -135,6 +148,7 @@ struct gs_engine_options {
     enum gs_weight_format weights;
     size_t n_threads;         /* CPU: 0: one per physical core that the process may use */
     const char *cpu_features; /* CPU: the kernels' instruction set, e.g. "generic"; NULL: the best */
+    struct gs_levers levers;
     gs_progress_fn *progress; /* may be NULL */
     void *progress_user;
 };

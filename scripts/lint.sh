@@ -32,5 +32,11 @@ else
     bad=1
 fi
 
+if build/venv/bin/python -c 'import check_jsonschema' 2>/dev/null; then
+    build/venv/bin/python -m check_jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml || bad=1
+else
+    echo "lint: workflow files are not checked: scripts/setup.sh --macos installs their schema"
+fi
+
 [ $bad -eq 0 ] && echo "lint: no findings"
 exit $bad

@@ -45,6 +45,7 @@ struct gs_device_options {
     enum gs_precision precision;
     enum gs_weight_format weights;
     enum gs_control control;
+    struct gs_levers levers;
 };
 
 /* Which rows of a step need logits. */
@@ -99,6 +100,11 @@ struct gs_backend_stats {
     double seconds;        /* inside forward */
     double stage_seconds[GS_TIME_COUNT]; /* the rest is preparation; all 0: not told apart */
     uint64_t n_past_limit; /* SwiGLU inputs beyond the limit; counted under GS_CONTROL_SWIGLU_CLAMP alone */
+
+    /* Of a device that is driven by a queue; all 0 elsewhere. */
+    uint64_t n_command_buffers; /* handed to the queue; CUDA: launched graphs */
+    uint64_t n_encoders;        /* Metal alone */
+    uint64_t n_dispatches;      /* kernels launched, those of graphs included */
 };
 
 struct gs_backend {
@@ -109,6 +115,13 @@ struct gs_backend {
      * precision too? In exact precision every backend promises it.
      */
     bool fast_keeps_bits;
+
+    /* What this backend has been run on, as a sentence for its user, until it has run on hardware; else NULL.
+     */
+    const char *untested;
+
+    /* Does it take any gs_levers? The others are opened with zeros. */
+    bool has_levers;
 
     /* Can this backend run here? Fills a one-line description; never fails loudly. */
     bool (*probe)(char *description, size_t size);
@@ -151,6 +164,18 @@ struct gs_backend {
     gs_status (*kv_import)(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error);
 
     /*
+     * What a truncation cannot bring back: the part of the rings that a next token sees, and a few tokens
+     * before it, appended to `out`; its size does not grow with the timeline. *least: the shortest length
+     * that can be had with it. And a copy of src's first `length` tokens into dst, with rings that were
+     * exported when src was that long or a little longer; rings NULL: src's own must reach back so far
+     * (GS_INVALID_ARGUMENT otherwise). Both NULL: a backend without them.
+     */
+    gs_status (*kv_export_rings)(const struct gs_kv *kv, struct gs_buffer *out, int64_t *least,
+                                 struct gs_error *error);
+    gs_status (*kv_copy_prefix)(struct gs_kv *dst, const struct gs_kv *src, int64_t length, const void *rings,
+                                size_t size, struct gs_error *error);
+
+    /*
      * Runs all steps as one. On failure no timeline has changed. Ids must be in range, each kv must have
      * room and occur once (GS_INVALID_ARGUMENT otherwise). The logits of a token do not depend on what else
      * is in the call: to the bit in exact precision, and in fast where fast_keeps_bits says so. Elsewhere
@@ -162,6 +187,14 @@ struct gs_backend {
      */
     gs_status (*forward)(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
                          const _Atomic bool *cancelled, struct gs_error *error);
+
+    /*
+     * n greedy tokens after `token`, which is the next one of the timeline, chosen on the device without the
+     * host between. The timeline then holds `token` and all of `out` [n] but the last, whose logits are row
+     * 0's. At most 256 at a time. On failure the timeline has not changed. NULL: there is no such way.
+     */
+    gs_status (*chain)(struct gs_device *device, struct gs_kv *kv, int32_t token, int32_t *out, size_t n,
+                       struct gs_error *error);
 
     /* Row `row` [n_vocab] of the wanted logits of the last forward, in the order of steps and tokens. */
     const float *(*logits)(const struct gs_device *device, size_t row);

@@ -2,6 +2,8 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda.h"
+#include "backend/hip/hip.h"
+#include "backend/metal/backend.h"
 #include "base/status.h"
 
 #include <string.h>
@@ -9,6 +11,8 @@
 /* Best first. */
 static const struct gs_backend *const backends[] = {
     &gs_backend_cuda,
+    &gs_backend_hip,
+    &gs_backend_metal,
     &gs_backend_cpu,
 };
 
@@ -42,4 +46,28 @@ gs_status gs_backend_find(const char *name, const struct gs_backend **out, struc
                          gs_quote(name ? name : "").text, names.data ? names.data : "none");
     gs_buffer_free(&names);
     return status;
+}
+
+const struct gs_backend *gs_backend_after(const struct gs_backend *backend)
+{
+    char description[200];
+    bool passed = false;
+    for (size_t i = 0; i < gs_backend_count(); i++) {
+        if (passed && backends[i]->probe(description, sizeof description))
+            return backends[i];
+        passed = passed || backends[i] == backend;
+    }
+    return NULL;
+}
+
+/* The number of SIMD-groups comes from the environment, which is not about one backend: it is passed over. */
+gs_status gs_backend_check_levers(const struct gs_backend *backend, const struct gs_levers *levers,
+                                  struct gs_error *error)
+{
+    if (backend->has_levers || (levers->decode == GS_DECODE_FUSED && !levers->scalar_load))
+        return GS_OK;
+    return gs_fail(
+        error, GS_UNSUPPORTED,
+        "the %s backend decodes in one way: --decode legacy and --scalar-load are of the metal backend",
+        backend->name);
 }

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__APPLE__)
+#include <mach/mach.h>
+#endif
 
 #define PATH_SIZE 1024
 
@@ -87,17 +90,33 @@ static void apply_limit(const struct control_group *group, const char *folder, u
         *available = left;
 }
 
+/* Where there is no /proc: free pages and those not used for long, which the system gives away first; else
+ * the physical memory, the best that POSIX tells. */
+static uint64_t read_other_system(void)
+{
+#if defined(__APPLE__)
+    vm_statistics64_data_t pages;
+    mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+    vm_size_t bytes;
+    if (host_statistics64(mach_host_self(), HOST_VM_INFO64, (host_info64_t)&pages, &count) == KERN_SUCCESS &&
+        host_page_size(mach_host_self(), &bytes) == KERN_SUCCESS)
+        return ((uint64_t)pages.free_count + pages.inactive_count) * bytes;
+#endif
+#if defined(_SC_PHYS_PAGES) && defined(_SC_PAGESIZE)
+    long n = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return n > 0 && size > 0 ? (uint64_t)n * (uint64_t)size : 0;
+#else
+    return 0;
+#endif
+}
+
 uint64_t gs_memory_available(void)
 {
     uint64_t available = 0;
     if (read_number("/proc/meminfo", "MemAvailable:", &available))
         available *= 1024;
-#if defined(_SC_PHYS_PAGES) && defined(_SC_PAGESIZE)
-    if (available == 0) { /* not Linux: the physical memory is the best that POSIX tells */
-        long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-        available = pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : 0;
-    }
-#endif
+    if (available == 0)
+        available = read_other_system();
     if (available == 0)
         return 0;
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {

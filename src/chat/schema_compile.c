@@ -320,6 +320,7 @@ gs_status gs_schema_compile(const json_t *schema, const struct gs_schema_limits 
     limits = limits ? limits : &none;
     report = report ? report : &own;
     report->count = 0;
+    report->n_work = 0;
     *out = NULL;
     size_t work = or_default(limits->max_work, DEFAULT_WORK);
     struct gs_compiler c = {
@@ -342,8 +343,9 @@ gs_status gs_schema_compile(const json_t *schema, const struct gs_schema_limits 
             gs_grammar_make(&c.budget, or_default(limits->cache_bytes, DEFAULT_CACHE), &c.grammar, error);
     if (status == GS_OK)
         status = compile_all(&c, or_default(limits->max_depth, DEFAULT_DEPTH));
+    report->n_work = work - c.budget.work;
     if (status == GS_OK) {
-        c.grammar->size.n_work = work - c.budget.work;
+        c.grammar->size.n_work = report->n_work;
         *out = c.grammar;
     } else {
         gs_grammar_close(c.grammar);

@@ -47,7 +47,8 @@ struct gs_schema_unsupported {
 
 struct gs_schema_report {
     struct gs_schema_unsupported list[GS_MAX_UNSUPPORTED];
-    size_t count; /* of the list; what is beyond is not kept */
+    size_t count;  /* of the list; what is beyond is not kept */
+    size_t n_work; /* steps that the compilation took, also of a schema that is refused */
 };
 
 struct gs_grammar;

@@ -16,7 +16,7 @@
 struct settings {
     const char *prompt, *generate, *depth, *threads, *experts; /* lists of numbers */
     const char *frontier;                                      /* "1k:128k" */
-    const char *backend, *precision, *weights, *cpu_features;
+    const char *backend, *precision, *weights, *cpu_features, *decode;
     int64_t device;
     const char *kernel;
     const char *gate;
@@ -25,6 +25,7 @@ struct settings {
     int64_t layer;
     int64_t expert;
     bool scalar_load;
+    bool chain;
     bool profile;
     bool json;
     bool markdown;
@@ -94,6 +95,15 @@ static const struct gs_option options[] = {
      .value = "NAME",
      .offset = offsetof(struct settings, cpu_features),
      .help = "the kernels' instruction set (the best that there is)"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "decode",
+     .value = "NAME",
+     .offset = offsetof(struct settings, decode),
+     .help = "Metal: fused (default), or legacy: a command buffer a stage"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "chain",
+     .offset = offsetof(struct settings, chain),
+     .help = "-n rows choose their tokens on the device, many at a time"},
     {.kind = GS_OPTION_HEADING, .help = "One expert, without the model:"},
     {.kind = GS_OPTION_TEXT,
      .name = "kernel",
@@ -121,7 +131,8 @@ static const struct gs_option options[] = {
     {.kind = GS_OPTION_FLAG,
      .name = "scalar-load",
      .offset = offsetof(struct settings, scalar_load),
-     .help = "beside each row a control that loads byte by byte"},
+     .help = "beside each row a control that loads byte by byte; without\n"
+             "--kernel: the model with such loads alone (Metal)"},
     {.kind = GS_OPTION_HEADING, .help = "A campaign:"},
     {.kind = GS_OPTION_TEXT,
      .name = "gate",
@@ -232,9 +243,10 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
 {
     if (s->json + s->markdown + s->csv > 1)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--json, --md and --csv: choose one");
-    if (s->gate && (asks_for_rows(s) || s->kernel || s->precision || s->weights || s->cpu_features ||
-                    s->backend || s->device != 0 || s->layer != 0 || s->expert != 0 || s->experts ||
-                    s->scalar_load || s->threads || s->n_runs > 0 || s->markdown || s->csv))
+    if (s->gate &&
+        (asks_for_rows(s) || s->kernel || s->precision || s->weights || s->cpu_features || s->backend ||
+         s->decode || s->chain || s->device != 0 || s->layer != 0 || s->expert != 0 || s->experts ||
+         s->scalar_load || s->threads || s->n_runs > 0 || s->markdown || s->csv))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--gate runs the command that its file names: of the other options only --json goes "
                        "with it");
@@ -242,19 +254,19 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--kernel measures no tokens: leave -p, -n, -d, --prompts, --frontier and --profile "
                        "out");
-    if (s->kernel && (s->precision || s->weights || s->cpu_features || s->device != 0))
+    if (s->kernel &&
+        (s->precision || s->weights || s->cpu_features || s->device != 0 || s->decode || s->chain))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--kernel measures the exact kernels as they are: leave --precision, --weights, "
-                       "--cpu-features and --device out");
+                       "--cpu-features, --device, --decode and --chain out");
     if (s->frontier && s->depth)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--frontier and --depth: choose one");
-    if (s->kernel && s->backend && strcmp(s->backend, "cpu") != 0)
+    if (s->kernel && s->backend && strcmp(s->backend, "cpu") != 0 && strcmp(s->backend, "metal") != 0)
         return gs_fail(error, GS_INVALID_ARGUMENT,
-                       "--kernel: no kernels of backend \"%s\" to measure: cpu has some",
+                       "--kernel: no kernels of backend \"%s\" to measure: cpu has some, and metal",
                        gs_quote(s->backend).text);
-    if (!s->kernel && (s->layer != 0 || s->expert != 0 || s->experts || s->scalar_load))
-        return gs_fail(error, GS_INVALID_ARGUMENT,
-                       "--layer, --expert, --experts and --scalar-load go with --kernel NAME");
+    if (!s->kernel && (s->layer != 0 || s->expert != 0 || s->experts))
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--layer, --expert and --experts go with --kernel NAME");
     return GS_OK;
 }
 
@@ -282,7 +294,10 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
     out->layer = s->layer;
     out->expert = s->expert;
     out->scalar_load = s->scalar_load;
-    gs_status status = parse_list("--prompt", s->prompt, 0, 1 << 20, default_prompt, &out->prompt, error);
+    out->chain = s->chain;
+    gs_status status = gs_parse_levers(s->decode, s->scalar_load && !s->kernel, &out->engine.levers, error);
+    if (status == GS_OK)
+        status = parse_list("--prompt", s->prompt, 0, 1 << 20, default_prompt, &out->prompt, error);
     if (status == GS_OK)
         status = parse_list("--generate", s->generate, 0, 1 << 20, default_generate, &out->generate, error);
     if (status == GS_OK)

@@ -18,6 +18,7 @@ struct gs_bench_settings {
     struct gs_bench_list generate;   /* tokens of each generation row */
     struct gs_bench_list depth;      /* tokens in the context before */
     struct gs_bench_list threads;
+    bool chain;        /* generation rows run as chains on the device */
     bool is_frontier;  /* the reading of the contexts is a row too */
     bool profile;      /* time by stage; generation samples */
     int64_t n_prompts; /* of the row of several greedy continuations; 0: none */

@@ -23,7 +23,8 @@ void gs_bench_show_csv(const struct gs_bench_report *report, struct gs_output *o
         out, "model,backend,isa,precision,weights,test,threads,depth,tokens,runs,"
              "tokens_per_second,tokens_per_second_min,tokens_per_second_max,"
              "gb_per_second,gb_per_second_min,gb_per_second_max,bytes,kv_bytes,bandwidth_gb_per_second,"
-             "bandwidth_share,gmac_per_second,gmac_per_second_min,gmac_per_second_max,peak_share\n");
+             "bandwidth_share,gmac_per_second,gmac_per_second_min,gmac_per_second_max,peak_share,"
+             "command_buffers,encoders,dispatches\n");
     for (size_t i = 0; i < report->n_rows; i++) {
         const struct gs_bench_row *row = &report->rows[i];
         struct gs_bench_spread bytes = gs_bench_rate(row, (double)gs_bench_row_bytes(row));
@@ -47,8 +48,13 @@ void gs_bench_show_csv(const struct gs_bench_report *report, struct gs_output *o
             gs_output_print(out, ",,");
         print_spread(out, products, 1e9);
         if (row->peak > 0.0)
-            gs_output_print(out, ",%.6g\n", gs_bench_share(products.median, row->peak));
+            gs_output_print(out, ",%.6g", gs_bench_share(products.median, row->peak));
         else
-            gs_output_print(out, ",\n");
+            gs_output_print(out, ",");
+        if (row->dispatches > 0)
+            gs_output_print(out, ",%llu,%llu,%llu\n", (unsigned long long)row->command_buffers,
+                            (unsigned long long)row->encoders, (unsigned long long)row->dispatches);
+        else
+            gs_output_print(out, ",,,\n");
     }
 }

@@ -55,6 +55,12 @@ static json_t *row_json(const struct gs_bench_row *row)
         json_object_set_new(out, "tokens", json_integer(row->n_tokens));
         json_object_set_new(out, "bytes_per_token", json_real((double)row->bytes / n));
         json_object_set_new(out, "kv_bytes_per_token", json_real((double)row->kv_bytes / n));
+        if (row->dispatches > 0) {
+            json_object_set_new(out, "command_buffers_per_token",
+                                json_real((double)row->command_buffers / n));
+            json_object_set_new(out, "encoders_per_token", json_real((double)row->encoders / n));
+            json_object_set_new(out, "dispatches_per_token", json_real((double)row->dispatches / n));
+        }
         json_object_set_new(out, "tokens_per_second", spread_json(gs_bench_rate(row, n), 1.0));
     }
     if (row->has_profile)

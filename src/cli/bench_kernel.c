@@ -1,8 +1,11 @@
 /* Rows of a kernel on single experts: the model is not loaded, only these experts' bytes are read. */
+#include "backend/metal/measure.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "cli/bench.h"
 #include "cli/progress.h"
+#include "cli/report.h"
+#include "model/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +60,55 @@ static gs_status run_row(struct bench *bench, size_t n_experts, bool cold, enum 
     gs_bench_note_memory(bench->report);
     return status;
 }
+
+/* ---------------------------------------------------------------- on the GPU */
+
+static gs_status run_gpu_row(struct bench *bench, struct gs_metal_measure *measure, size_t n_experts,
+                             bool cold, bool scalar, struct gs_error *error)
+{
+    const struct gs_bench_settings *settings = bench->settings;
+    size_t n_runs = (size_t)(settings->n_runs > 0 ? settings->n_runs : DEFAULT_RUNS);
+    struct gs_bench_row *row;
+    double warm_up, bandwidth = 0.0;
+    gs_status status = gs_bench_row_add(bench->report, n_runs, &row, error);
+    if (status != GS_OK)
+        return status;
+    snprintf(row->name, sizeof row->name, "%s x%zu %s%s", settings->kernel->name, n_experts,
+             cold ? "cold" : "warm", scalar ? " scalar-load" : "");
+    row->bytes = n_experts * bench->expert_bytes;
+    row->products = n_experts * (uint64_t)(bench->experts->rows * bench->experts->columns);
+    row->command_buffers = row->encoders = row->dispatches = 1;
+    status = gs_metal_measure_read(measure, &row->bandwidth, error);
+    if (status == GS_OK)
+        status = gs_metal_measure_product(measure, n_experts, &warm_up, error);
+    for (size_t i = 0; status == GS_OK && i < n_runs; i++) {
+        if (cold)
+            status = gs_metal_measure_read(measure, &bandwidth, error);
+        row->bandwidth = bandwidth > row->bandwidth ? bandwidth : row->bandwidth;
+        if (status == GS_OK)
+            status = gs_metal_measure_product(measure, n_experts, &row->seconds[i], error);
+    }
+    return status;
+}
+
+static gs_status run_gpu(struct bench *bench, bool scalar, struct gs_error *error)
+{
+    const struct gs_bench_settings *settings = bench->settings;
+    struct gs_levers levers = settings->engine.levers;
+    struct gs_metal_measure *measure = NULL;
+    bool is_gate_up = settings->kernel->weight == offsetof(struct gs_layer_weights, gate_up);
+    levers.scalar_load = scalar;
+    gs_status status = gs_metal_measure_open(bench->experts, bench->report->n_experts, is_gate_up, bench->in,
+                                             &levers, &measure, error);
+    for (size_t i = 0; status == GS_OK && i < settings->experts.count; i++)
+        for (int cold = 0; status == GS_OK && cold < 2; cold++)
+            status =
+                run_gpu_row(bench, measure, (size_t)settings->experts.values[i], cold != 0, scalar, error);
+    gs_metal_measure_close(measure);
+    return status;
+}
+
+/* ---------------------------------------------------------------- on the processor */
 
 static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_error *error)
 {
@@ -144,7 +196,8 @@ gs_status gs_bench_kernel(const struct gs_bench_settings *settings, struct gs_be
     struct gs_mxfp4_matrix *matrices = NULL;
     float *vectors = NULL;
     report->kind = "kernel";
-    report->backend = "cpu";
+    bool is_gpu = settings->engine.backend && strcmp(settings->engine.backend, "metal") == 0;
+    report->backend = is_gpu ? "metal" : "cpu";
     report->precision = "exact";
     report->weights = "native";
     gs_status status = gs_checkpoint_open(settings->model, &checkpoint, error);
@@ -157,7 +210,13 @@ gs_status gs_bench_kernel(const struct gs_bench_settings *settings, struct gs_be
     bench.out = calloc(report->n_experts, sizeof *bench.out);
     status = matrices && bench.in && bench.out ? make_vectors(&bench, &vectors, matrices, error)
                                                : gs_fail_memory(error, report->n_experts * sizeof *matrices);
-    for (size_t t = 0; status == GS_OK && t < settings->threads.count; t++)
+    if (is_gpu)
+        gs_warn_untested(settings->engine.backend);
+    if (status == GS_OK && is_gpu)
+        status = run_gpu(&bench, false, error);
+    if (status == GS_OK && is_gpu && settings->scalar_load)
+        status = run_gpu(&bench, true, error);
+    for (size_t t = 0; status == GS_OK && !is_gpu && t < settings->threads.count; t++)
         status = run_threads(&bench, (size_t)settings->threads.values[t], error);
     if (status == GS_OK)
         status = gs_checkpoint_check(checkpoint, error);

@@ -11,7 +11,9 @@
 #include "cli/number_names.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
+#include "cli/report.h"
 #include "engine/engine.h"
+#include "engine/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 #define DEFAULT_RUNS     5
 #define FIRST_TOKEN_RUNS 3
 #define LONG_WAIT        60.0 /* seconds */
+#define CHAIN_TOKENS     128
 
 /* The row of several prompts: the protocol of the report that this project answers. */
 #define PROTOCOL_PROMPT   8  /* tokens of a prompt */
@@ -93,6 +96,7 @@ struct cost {
     double sampling;    /* of the seconds */
     double stages[GS_TIME_COUNT];
     uint64_t bytes; /* of weights */
+    uint64_t command_buffers, encoders, dispatches;
 };
 
 /* Subtracts where a timed part begins, adds where it ends. */
@@ -100,6 +104,9 @@ static void begin_part(const struct bench *bench, struct cost *cost)
 {
     struct gs_backend_stats stats = read_stats(bench);
     cost->bytes -= stats.weight_bytes;
+    cost->command_buffers -= stats.n_command_buffers;
+    cost->encoders -= stats.n_encoders;
+    cost->dispatches -= stats.n_dispatches;
     for (int s = 0; s < GS_TIME_COUNT; s++)
         cost->stages[s] -= stats.stage_seconds[s];
     cost->seconds -= gs_clock_seconds();
@@ -114,6 +121,9 @@ static void end_part(const struct bench *bench, struct cost *cost)
     for (int s = 0; s < GS_TIME_COUNT; s++)
         cost->stages[s] += stats.stage_seconds[s];
     cost->bytes += stats.weight_bytes;
+    cost->command_buffers += stats.n_command_buffers;
+    cost->encoders += stats.n_encoders;
+    cost->dispatches += stats.n_dispatches;
 }
 
 static gs_status draw(struct gs_sampler *sampler, struct gs_session *session, struct cost *cost,
@@ -165,6 +175,21 @@ static gs_status continue_prompt(struct bench *bench, const int32_t *prompt, str
     return status;
 }
 
+/* The tokens of a chain are its own: greedy ones, chosen on the device. */
+static gs_status run_chains(struct bench *bench, const struct test *test, struct gs_session *session,
+                            struct gs_error *error)
+{
+    int32_t out[CHAIN_TOKENS], next = bench->tokens[test->depth];
+    const struct gs_engine *engine = bench->engine;
+    gs_status status = GS_OK;
+    for (int64_t done = 0; status == GS_OK && done < test->size; done += CHAIN_TOKENS) {
+        int64_t n = test->size - done < CHAIN_TOKENS ? test->size - done : CHAIN_TOKENS;
+        status = engine->backend->chain(engine->device, session->kv, next, out, (size_t)n, error);
+        next = out[n - 1];
+    }
+    return status;
+}
+
 /*
  * The tokens of a generation are the same in every run, whatever the logits say. Other engines' benchmarks
  * draw none; a profile does, to know what that costs.
@@ -182,7 +207,10 @@ static gs_status append_tokens(struct bench *bench, const struct test *test, str
     begin_part(bench, cost);
     if (status == GS_OK && test->kind == TEST_PROMPT)
         status = gs_session_append(session, tokens, (size_t)test->size, error);
-    for (int64_t i = 0; status == GS_OK && test->kind == TEST_GENERATE && i < test->size; i++) {
+    bool is_chain = bench->settings->chain && test->kind == TEST_GENERATE;
+    if (status == GS_OK && is_chain)
+        status = run_chains(bench, test, session, error);
+    for (int64_t i = 0; status == GS_OK && test->kind == TEST_GENERATE && !is_chain && i < test->size; i++) {
         status = gs_session_append(session, &tokens[i], 1, error);
         if (status == GS_OK && sampler)
             status = draw(sampler, session, cost, &drawn, error);
@@ -281,6 +309,9 @@ static void note_run(const struct bench *bench, struct gs_bench_row *row, size_t
     /* Of another backend the threads do not do the work. */
     row->thread_seconds += bench->is_cpu ? cost->seconds * (double)row->n_threads : 0.0;
     row->bytes = cost->bytes;
+    row->command_buffers = cost->command_buffers;
+    row->encoders = cost->encoders;
+    row->dispatches = cost->dispatches;
     for (int s = 0; s < GS_TIME_COUNT; s++) {
         row->stage_seconds[s] += cost->stages[s];
         rest -= cost->stages[s];
@@ -485,6 +516,9 @@ static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_er
         status = check_plan(bench, error);
     if (status == GS_OK && !bench->tokens)
         status = fill_tokens(bench, error);
+    if (status == GS_OK && bench->settings->chain && !bench->engine->backend->chain)
+        status = gs_fail(error, GS_UNSUPPORTED, "--chain: the %s backend chooses no tokens on its device",
+                         gs_engine_backend(bench->engine));
     if (status == GS_OK) {
         report->backend = gs_engine_backend(bench->engine);
         bench->is_cpu = strcmp(report->backend, "cpu") == 0;
@@ -504,6 +538,7 @@ gs_status gs_bench_model(const struct gs_bench_settings *settings, struct gs_ben
 {
     struct bench bench = {.settings = settings, .report = report, .n_ctx = count_context(settings)};
     gs_status status = GS_OK;
+    gs_warn_untested(settings->engine.backend);
     report->kind = "model";
     report->precision = gs_precision_name(settings->engine.precision);
     report->weights = gs_weight_format_name(settings->engine.weights);

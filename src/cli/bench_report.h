@@ -34,10 +34,11 @@ struct gs_bench_row {
     int64_t n_tokens;  /* a run; 0: a kernel */
     uint64_t bytes;    /* of weights that a run reads */
     uint64_t kv_bytes; /* of the cache that a run reads; 0: a prompt, whose parts share what they read */
-    uint64_t products; /* multiplications of a run: of weights and activations */
-    double bandwidth;  /* bytes a second that as many threads read; 0: not known, as for peak */
-    double peak;       /* multiplications a second that as many threads do, of the type that counts here */
-    double *seconds;   /* [n_runs] */
+    uint64_t command_buffers, encoders, dispatches; /* of a run, where a queue drives the device; else 0 */
+    uint64_t products;                              /* multiplications of a run: of weights and activations */
+    double bandwidth; /* bytes a second that as many threads read; 0: not known, as for peak */
+    double peak;      /* multiplications a second that as many threads do, of the type that counts here */
+    double *seconds;  /* [n_runs] */
     size_t n_runs;
     double cpu_seconds;    /* of all threads, over all runs: with other work going on, less than */
     double thread_seconds; /* how long the runs lasted, times the threads */

@@ -209,6 +209,28 @@ static void show_profile(const struct gs_bench_report *report, bool markdown, st
     }
 }
 
+/* A line a row: what was handed to the device for each token. Nothing where no queue drives it. */
+static void show_launches(const struct gs_bench_report *report, bool markdown, struct gs_output *out)
+{
+    bool has_head = false;
+    for (size_t i = 0; i < report->n_rows; i++) {
+        const struct gs_bench_row *row = &report->rows[i];
+        double n = (double)row->n_tokens;
+        if (row->dispatches == 0 || row->n_tokens == 0)
+            continue;
+        if (!has_head)
+            gs_output_print(out,
+                            markdown ? "\n| a token | command buffers | encoders | dispatches |\n"
+                                       "|---|---:|---:|---:|\n"
+                                     : "\n%-20s command buffers  encoders  dispatches\n",
+                            "a token");
+        has_head = true;
+        gs_output_print(out, markdown ? "| %s | %.2f | %.2f | %.1f |\n" : "%-20s %15.2f  %8.2f  %10.1f\n",
+                        row->name, (double)row->command_buffers / n, (double)row->encoders / n,
+                        (double)row->dispatches / n);
+    }
+}
+
 void gs_bench_show(const struct gs_bench_report *report, const struct gs_bench_machine *machine,
                    bool markdown, struct gs_output *out)
 {
@@ -235,6 +257,7 @@ void gs_bench_show(const struct gs_bench_report *report, const struct gs_bench_m
     gs_output_print(out, "\n");
     show_rows(report, markdown, out);
     show_profile(report, markdown, out);
+    show_launches(report, markdown, out);
     show_busy(report, out);
     show_drift(report, out);
 }

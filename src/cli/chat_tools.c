@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/system.h"
 #include "base/utf8.h"
 #include "chat/tools_json.h"
 #include "cli/interrupt.h"
@@ -11,13 +12,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
+
+extern char **environ;
 
 #define WAIT_MS       100 /* an interrupt is seen after this at the latest */
 #define REAP_MS       10  /* between the end of the output and the end of the command */
@@ -33,7 +35,7 @@ static void run_child(char *const *argv, char *const *environment, int in, int o
     sigaction(SIGPIPE, &normal, NULL);
     sigaction(SIGINT, &normal, NULL);
     if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
-        execvpe(argv[0], argv, environment);
+        gs_system_execute(argv[0], argv, environment);
     _exit(127);
 }
 
@@ -154,7 +156,7 @@ static gs_status start(const char *command, char *const *environment, struct exc
     char *shell[] = {"sh", "-c", (char *)(uintptr_t)command, NULL};
     char **argv = command[strspn(command, plain)] == '\0' ? program : shell;
     int to[2] = {-1, -1}, from[2] = {-1, -1};
-    if (pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0)
+    if (gs_system_pipe(to) == 0 && gs_system_pipe(from) == 0)
         x->child = fork();
     if (x->child == 0)
         run_child(argv, environment, to[0], from[1]);
@@ -253,7 +255,7 @@ static void forget_typed(const struct gs_line_reader *reader)
     if (!gs_line_is_interactive(reader))
         return;
     tcflush(STDIN_FILENO, TCIFLUSH);
-    __fpurge(stdin);
+    gs_system_purge(stdin);
 }
 
 /* Does the person agree? Remembers "always". */

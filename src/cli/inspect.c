@@ -258,6 +258,7 @@ static gs_status inspect(const struct settings *s, struct gs_output *out, struct
     struct gs_progress progress;
     const struct gs_tensor **list = NULL;
     size_t count = 0;
+    gs_warn_untested(NULL);
     gs_progress_begin(&progress, "loading", true, 0);
     struct gs_engine_options engine_options = {.progress = gs_progress_update, .progress_user = &progress};
     gs_status status = gs_engine_open(s->model, &engine_options, &engine, error);

@@ -1,5 +1,7 @@
 #include "cli/report.h"
 
+#include "backend/registry.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,4 +80,13 @@ bool gs_is_utf8_locale(void)
                    strstr(value, "utf-8");
     }
     return false;
+}
+
+void gs_warn_untested(const char *backend)
+{
+    const struct gs_backend *found;
+    char description[200];
+    if (gs_backend_find(backend, &found, NULL) == GS_OK && found->untested &&
+        found->probe(description, sizeof description))
+        fprintf(stderr, "%s Please report what you see.\n", found->untested);
 }

@@ -36,4 +36,10 @@ bool gs_wants_color(void);
 /* Does the environment's locale use UTF-8? */
 bool gs_is_utf8_locale(void);
 
+/*
+ * Where the backend of this name (NULL, "auto": the best here) works here but had never run on hardware,
+ * that and a request to report, in one line on standard error. Once in a process, before a backend is opened.
+ */
+void gs_warn_untested(const char *backend);
+
 #endif

@@ -1,6 +1,7 @@
 /* gossamer serve: a model behind HTTP, until SIGINT or SIGTERM. */
 #include "server/server.h"
 
+#include "backend/registry.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/dialog.h"
@@ -23,7 +24,9 @@
 struct settings {
     struct gs_setup_settings setup;
     const char *host, *key_file, *name, *allow_host, *date, *identity, *parallel;
-    int64_t port, max_queue, max_body_mib, cache_mib, stop_seconds, script_step;
+    const char *cache_folder;
+    int64_t port, max_queue, max_body_mib, cache_mib, cache_folder_mib, cache_folder_seconds, stop_seconds;
+    int64_t script_step, script_pause;
     bool no_date, strict_model, cache_by_key, quiet;
 };
 
@@ -95,6 +98,24 @@ static const struct gs_option options[] = {
      .offset = AT(cache_mib),
      .most = 1e7,
      .help = "memory for prefixes of past requests; 0: none (default: a quarter\nof what is free)"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "cache-dir",
+     .value = "FOLDER",
+     .offset = AT(cache_folder),
+     .help = "prefixes are kept there too, for the next start (default: none are)"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "cache-dir-mib",
+     .value = "N",
+     .offset = AT(cache_folder_mib),
+     .least = 1,
+     .most = 1e8,
+     .help = "how large that folder may get (default 4096)"},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "cache-dir-seconds",
+     .value = "N",
+     .offset = AT(cache_folder_seconds),
+     .most = 86400,
+     .help = "a prefix is written when it has not grown for so long (default 10)"},
     {.kind = GS_OPTION_FLAG,
      .name = "cache-by-key",
      .offset = AT(cache_by_key),
@@ -122,6 +143,12 @@ static const struct gs_option options[] = {
      .value = "N",
      .offset = AT(script_step),
      .least = 1,
+     .most = 1e6,
+     .hidden = true},
+    {.kind = GS_OPTION_INTEGER,
+     .name = "script-pause",
+     .value = "MILLISECONDS",
+     .offset = AT(script_pause),
      .most = 1e6,
      .hidden = true},
     {.kind = GS_OPTION_END},
@@ -255,11 +282,15 @@ static gs_status configure(struct serve *serve, const char *model, struct gs_err
     c->strict_model = s->strict_model;
     c->script = s->setup.script;
     c->script_step = (size_t)s->script_step;
+    c->script_seconds = (double)s->script_pause * 1e-3;
     c->identity = s->identity;
     c->n_ctx = s->setup.n_ctx;
     c->max_queue = (size_t)s->max_queue;
     c->max_body = (uint64_t)s->max_body_mib << 20;
     c->cache_by_key = s->cache_by_key;
+    c->cache_folder = s->cache_folder;
+    c->cache_folder_bytes = (uint64_t)s->cache_folder_mib << 20;
+    c->cache_folder_seconds = (double)s->cache_folder_seconds;
     if (s->cache_mib >= 0)
         c->cache_bytes = (uint64_t)s->cache_mib << 20;
     c->log = s->quiet ? NULL : log_line;
@@ -333,6 +364,19 @@ static gs_status run(struct serve *serve, const sigset_t *signals, struct gs_err
     return GS_OK;
 }
 
+/* A backend that was asked for by name and cannot work here is told before a port is. */
+static gs_status check_backend(const struct gs_setup_settings *settings, struct gs_error *error)
+{
+    const struct gs_backend *backend;
+    char why[200] = "";
+    if (settings->script || !settings->backend || strcmp(settings->backend, GS_BACKEND_AUTO) == 0)
+        return GS_OK;
+    gs_status status = gs_backend_find(settings->backend, &backend, error);
+    if (status == GS_OK && !backend->probe(why, sizeof why))
+        status = gs_fail(error, GS_UNSUPPORTED, "backend %s does not work here: %s", backend->name, why);
+    return status;
+}
+
 static int run_main(const struct gs_command *command, int argc, char **argv)
 {
     struct serve serve = {.settings = {.setup = GS_SETUP_DEFAULTS,
@@ -340,6 +384,8 @@ static int run_main(const struct gs_command *command, int argc, char **argv)
                                        .max_queue = 128,
                                        .max_body_mib = 32,
                                        .cache_mib = -1,
+                                       .cache_folder_mib = 4096,
+                                       .cache_folder_seconds = 10,
                                        .stop_seconds = 10,
                                        .script_step = 1}};
     struct gs_operands operands = {0};
@@ -358,14 +404,17 @@ static int run_main(const struct gs_command *command, int argc, char **argv)
         status = configure(&serve, operands.list[0], &error);
     if (status == GS_OK) {
         serve.settings.setup.model = operands.list[0];
-        status = gs_setup_open(&serve.setup, &serve.settings.setup, &error);
+        status = check_backend(&serve.settings.setup, &error);
     }
+    if (status == GS_OK)
+        status = gs_setup_open(&serve.setup, &serve.settings.setup, &error);
     if (status == GS_OK) {
         sigemptyset(&signals);
         sigaddset(&signals, SIGINT);
         sigaddset(&signals, SIGTERM);
         sigaddset(&signals, LOADED_SIGNAL);
         pthread_sigmask(SIG_BLOCK, &signals, NULL);
+        signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is a full disk like any other */
         raise_descriptors();
         status = gs_server_open(&serve.config, &serve.server, &error);
     }

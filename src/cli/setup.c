@@ -7,10 +7,13 @@
 #include "cli/number_names.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
+#include "cli/report.h"
+#include "engine/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 gs_status gs_setup_open(struct gs_setup *setup, struct gs_setup_settings *settings, struct gs_error *error)
@@ -30,13 +33,17 @@ gs_status gs_setup_open(struct gs_setup *setup, struct gs_setup_settings *settin
 static void print_passed_over(const struct gs_setup *setup)
 {
     char why[300];
+    const struct gs_engine *engine = setup->engine;
+    if (engine->passed_over)
+        fprintf(stderr, "backend %s, not %s: %s\n", gs_engine_backend(engine), engine->passed_over->name,
+                engine->why.message);
     if (!setup->settings->backend || strcmp(setup->settings->backend, GS_BACKEND_AUTO) != 0)
         return;
     for (size_t i = 0; i < gs_backend_count(); i++) {
         const struct gs_backend *backend = gs_backend_at(i);
         if (strcmp(backend->name, gs_engine_backend(setup->engine)) == 0)
             return;
-        if (!backend->probe(why, sizeof why))
+        if (backend != engine->passed_over && !backend->probe(why, sizeof why))
             fprintf(stderr, "backend %s, not %s: %s\n", gs_engine_backend(setup->engine), backend->name, why);
     }
 }
@@ -59,8 +66,11 @@ gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
     gs_status status = gs_parse_precision(s->precision, &options.precision, error);
     if (status == GS_OK)
         status = gs_parse_weight_format(s->weights, &options.weights, error);
+    if (status == GS_OK)
+        status = gs_parse_levers(s->decode, false, &options.levers, error);
     if (status != GS_OK)
         return status;
+    gs_warn_untested(s->backend);
     gs_progress_begin(&progress, "loading", true, 0);
     status = gs_engine_open(s->model, &options, &setup->engine, error);
     gs_progress_end(&progress);

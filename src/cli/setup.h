@@ -20,6 +20,7 @@ struct gs_setup_settings {
     int64_t device; /* which of the backend's */
     const char *backend;
     const char *precision, *weights, *cpu_features; /* NULL: fast, native, the best */
+    const char *decode;                             /* NULL: fused */
     const char *script;
     int64_t script_generation;
 };
@@ -139,6 +140,11 @@ struct gs_setup_settings {
          .value = "W",                                                                                       \
          .offset = offsetof(type, member.weights),                                                           \
          .help = "native (default): as in the file; q8: attention and head in 8\nbits, made while loading"}, \
+        {.kind = GS_OPTION_TEXT,                                                                             \
+         .name = "decode",                                                                                   \
+         .value = "NAME",                                                                                    \
+         .offset = offsetof(type, member.decode),                                                            \
+         .help = "Metal: fused (default), or legacy: a command buffer a stage"},                             \
     {                                                                                                        \
         .kind = GS_OPTION_TEXT, .name = "cpu-features", .value = "NAME",                                     \
         .offset = offsetof(type, member.cpu_features),                                                       \

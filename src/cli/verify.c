@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/hub.h"
+#include "cli/number_names.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/verify_show.h"
@@ -21,9 +22,12 @@ struct settings {
     const char *weights;
     const char *against;
     const char *kill;
+    const char *decode;
+    const char *cpu_features;
     int64_t n_tokens;
     int64_t n_threads;
     int64_t device;
+    bool scalar_load;
     bool controls;
     bool thresholds;
     bool all_layers;
@@ -75,6 +79,20 @@ static const struct gs_option options[] = {
      .value = "W",
      .offset = offsetof(struct settings, weights),
      .help = "native (default) or q8: attention and head in 8 bits"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "cpu-features",
+     .value = "NAME",
+     .offset = offsetof(struct settings, cpu_features),
+     .help = "the kernels' instruction set (the best that there is)"},
+    {.kind = GS_OPTION_TEXT,
+     .name = "decode",
+     .value = "NAME",
+     .offset = offsetof(struct settings, decode),
+     .help = "Metal: fused (default), or legacy: a command buffer a stage"},
+    {.kind = GS_OPTION_FLAG,
+     .name = "scalar-load",
+     .offset = offsetof(struct settings, scalar_load),
+     .help = "Metal: experts are loaded byte by byte"},
     {.kind = GS_OPTION_INTEGER,
      .name = "tokens",
      .letter = 'n',
@@ -235,8 +253,13 @@ static gs_status prove(const struct settings *s, struct gs_output *out, bool *fa
                                   .control = subject.control,
                                   .n_tokens = (size_t)s->n_tokens,
                                   .n_threads = (size_t)s->n_threads,
+                                  .cpu_features = s->cpu_features,
                                   .prompt = prompt.ids,
                                   .n_prompt = prompt.count};
+    if (status == GS_OK)
+        status = gs_parse_levers(s->decode, s->scalar_load, &o.levers, error);
+    if (status == GS_OK)
+        gs_warn_untested(s->backend);
     if (status == GS_OK)
         status = s->controls ? run_controls(s, &o, &subject, out, failed, error)
                              : verify(s, &o, &subject, out, failed, error);

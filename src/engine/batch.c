@@ -55,6 +55,64 @@ gs_status gs_session_copy(struct gs_session *to, const struct gs_session *from, 
     return GS_OK;
 }
 
+bool gs_engine_has_rings(const struct gs_engine *engine)
+{
+    return engine->backend->kv_export_rings != NULL;
+}
+
+gs_status gs_session_export_rings(const struct gs_session *session, struct gs_buffer *out, size_t *least,
+                                  struct gs_error *error)
+{
+    int64_t shortest = 0;
+    if (!gs_engine_has_rings(session->engine))
+        return gs_fail(error, GS_UNSUPPORTED, "backend %s has no rings to export",
+                       session->engine->backend->name);
+    if (session->n_cached != session->n_tokens)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "a session with all its tokens in the cache is expected");
+    gs_status status = session->engine->backend->kv_export_rings(session->kv, out, &shortest, error);
+    *least = (size_t)shortest;
+    return status;
+}
+
+/* For backends that copy whole timelines alone. */
+static gs_status copy_and_rewind(struct gs_session *to, const struct gs_session *from, size_t count,
+                                 struct gs_error *error)
+{
+    size_t kept = 0;
+    gs_status status = gs_session_copy(to, from, error);
+    if (status == GS_OK)
+        status = gs_session_rewind(to, count, &kept, error);
+    if (status == GS_OK && kept == count)
+        return GS_OK;
+    gs_session_truncate(to, 0, NULL);
+    return status != GS_OK
+               ? status
+               : gs_fail(error, GS_INVALID_ARGUMENT, "the rings do not reach back to %zu tokens", count);
+}
+
+gs_status gs_session_copy_prefix(struct gs_session *to, const struct gs_session *from, size_t count,
+                                 const struct gs_buffer *rings, struct gs_error *error)
+{
+    const struct gs_backend *backend = to->engine->backend;
+    if (count > from->n_cached)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "%zu tokens of a timeline that holds %zu", count,
+                       from->n_cached);
+    if (count > (size_t)to->n_ctx)
+        return gs_fail(error, GS_CONTEXT_FULL, "%zu tokens do not fit in the context of %lld", count,
+                       (long long)to->n_ctx);
+    if (!backend->kv_copy_prefix)
+        return copy_and_rewind(to, from, count, error);
+    gs_status status = backend->kv_copy_prefix(to->kv, from->kv, (int64_t)count,
+                                               rings ? rings->data ? rings->data : "" : NULL,
+                                               rings ? rings->size : 0, error);
+    if (status != GS_OK)
+        return status;
+    memcpy(to->tokens, from->tokens, count * sizeof *to->tokens);
+    to->n_tokens = to->n_cached = count;
+    to->has_logits = false;
+    return GS_OK;
+}
+
 static gs_status check_item(const struct gs_engine *engine, const struct gs_batch_item *item,
                             struct gs_error *error)
 {

@@ -43,6 +43,23 @@ gs_status gs_session_rewind(struct gs_session *session, size_t count, size_t *ke
 /* As gs_session_fork, into a session of its own capacity: GS_CONTEXT_FULL if it does not hold that many. */
 gs_status gs_session_copy(struct gs_session *to, const struct gs_session *from, struct gs_error *error);
 
+/*
+ * What cutting a timeline back cannot bring back, as it is at its end: a part of the window layers, appended
+ * to `out`, that does not grow with the timeline. With it can be had its length and shorter ones, down to
+ * *least. GS_UNSUPPORTED where the backend has no such thing.
+ */
+gs_status gs_session_export_rings(const struct gs_session *session, struct gs_buffer *out, size_t *least,
+                                  struct gs_error *error);
+bool gs_engine_has_rings(const struct gs_engine *engine);
+
+/*
+ * `to` becomes the first `count` tokens of `from`, without logits. `rings` are those that were exported when
+ * it was that long; NULL: its own must reach back so far (GS_INVALID_ARGUMENT otherwise; `to` is then empty
+ * or as it was).
+ */
+gs_status gs_session_copy_prefix(struct gs_session *to, const struct gs_session *from, size_t count,
+                                 const struct gs_buffer *rings, struct gs_error *error);
+
 /* Bytes that a session of `n_ctx` tokens takes. */
 uint64_t gs_session_bytes(const struct gs_engine *engine, int64_t n_ctx);
 

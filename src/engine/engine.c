@@ -1,10 +1,12 @@
 #include "engine/engine.h"
 
 #include "backend/registry.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/status.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static struct gs_model_info make_info(const struct gs_weights *weights)
 {
@@ -24,6 +26,57 @@ static struct gs_model_info make_info(const struct gs_weights *weights)
                                   .n_param_active = weights->n_param_active};
 }
 
+/* Which of a backend's ways to compute were asked for. */
+static uint64_t hash_kernels(const struct gs_engine_options *options)
+{
+    const char *features = options->cpu_features ? options->cpu_features : "";
+    const struct gs_levers *levers = &options->levers; /* by field: padding may hold anything */
+    const uint64_t fields[] = {(uint64_t)levers->decode, (uint64_t)levers->simdgroups, levers->scalar_load};
+    return gs_hash_mix(gs_hash_bytes(features, strlen(features)), gs_hash_bytes(fields, sizeof fields) | 1);
+}
+
+static gs_status open_device(struct gs_engine *engine, const struct gs_engine_options *options,
+                             struct gs_error *error)
+{
+    struct gs_device_options device_options = {.n_threads = options->n_threads,
+                                               .index = options->device,
+                                               .isa = options->cpu_features,
+                                               .precision = options->precision,
+                                               .weights = options->weights,
+                                               .levers = options->levers};
+    gs_status status = gs_backend_check_levers(engine->backend, &options->levers, error);
+    if (status == GS_OK)
+        status = engine->backend->open(&device_options, &engine->device, error);
+    if (status == GS_OK)
+        status = engine->backend->load(engine->device, engine->weights, options->progress,
+                                       options->progress_user, error);
+    return status;
+}
+
+/* Who named no backend gets the next best where the best one fails: its reason is kept, to be told. */
+static gs_status open_some_device(struct gs_engine *engine, const struct gs_engine_options *options,
+                                  struct gs_error *error)
+{
+    bool is_named = options->backend && strcmp(options->backend, GS_BACKEND_AUTO) != 0;
+    for (;;) {
+        struct gs_error reason = {0};
+        gs_status status = open_device(engine, options, &reason);
+        const struct gs_backend *next = is_named ? NULL : gs_backend_after(engine->backend);
+        bool is_the_devices = status == GS_UNSUPPORTED || status == GS_OUT_OF_MEMORY || status == GS_IO;
+        if (status == GS_OK || !is_the_devices || !next) {
+            if (status != GS_OK && error)
+                *error = reason;
+            return status;
+        }
+        engine->passed_over = engine->backend;
+        engine->why = reason;
+        if (engine->device)
+            engine->backend->close(engine->device);
+        engine->device = NULL;
+        engine->backend = next;
+    }
+}
+
 static gs_status open_model(struct gs_engine *engine, const char *path,
                             const struct gs_engine_options *options, struct gs_error *error)
 {
@@ -36,17 +89,11 @@ static gs_status open_model(struct gs_engine *engine, const char *path,
     if (status != GS_OK)
         return status;
     engine->info = make_info(engine->weights);
+    engine->precision = options->precision;
+    engine->weight_format = options->weights;
+    engine->kernels = hash_kernels(options);
 
-    struct gs_device_options device_options = {.n_threads = options->n_threads,
-                                               .index = options->device,
-                                               .isa = options->cpu_features,
-                                               .precision = options->precision,
-                                               .weights = options->weights};
-    status = engine->backend->open(&device_options, &engine->device, error);
-    if (status == GS_OK)
-        status = engine->backend->load(engine->device, engine->weights, options->progress,
-                                       options->progress_user, error);
-    return status;
+    return open_some_device(engine, options, error);
 }
 
 gs_status gs_engine_open(const char *path, const struct gs_engine_options *options, struct gs_engine **out,

@@ -11,7 +11,12 @@ struct gs_engine {
     struct gs_weights *weights;
     const struct gs_backend *backend;
     struct gs_device *device;
+    const struct gs_backend *passed_over; /* a better one that failed to open or to load; NULL: none */
+    struct gs_error why;                  /* it failed */
     struct gs_model_info info;
+    enum gs_precision precision;
+    enum gs_weight_format weight_format;
+    uint64_t kernels;      /* hash of the instruction set and the levers that were asked for */
     pthread_mutex_t mutex; /* one forward at a time; its logits are copied out before it is released */
     bool has_mutex;
 };

@@ -4,8 +4,8 @@
  */
 #include "engine/sample.h"
 
-#include "base/math.h"
 #include "base/status.h"
+#include "engine/row.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -25,7 +25,9 @@ struct gs_sampler {
     /* NULL where the settings do not need them */
     float *logits;                /* [n_vocab]: after penalties and bias */
     int32_t *counts;              /* [n_vocab]: occurrences in the timeline, zero between draws */
-    struct candidate *candidates; /* [n_vocab] */
+    double *weights;              /* [n_vocab] */
+    double *sums;                 /* of blocks of them */
+    struct candidate *candidates; /* [n_vocab]; of top-k, top-p and min-p */
 };
 
 struct gs_sampling gs_sampling_default(void)
@@ -79,15 +81,20 @@ static gs_status allocate(struct gs_sampler *sampler, struct gs_error *error)
     const struct gs_sampling *s = &sampler->sampling;
     size_t n = sampler->n_vocab;
     bool penalties = has_penalties(s), changes = penalties || s->n_bias > 0, draws = s->temperature > 0.0f;
+    bool filters = draws && (s->top_k > 0 || s->top_p < 1.0f || s->min_p > 0.0f);
     if (penalties)
         sampler->counts = calloc(n, sizeof *sampler->counts);
     if (changes)
         sampler->logits = calloc(n, sizeof *sampler->logits);
-    if (draws)
+    if (draws) {
+        sampler->weights = calloc(n, sizeof *sampler->weights);
+        sampler->sums = calloc(n / GS_ROW_BLOCK + 1, sizeof *sampler->sums);
+    }
+    if (filters)
         sampler->candidates = calloc(n, sizeof *sampler->candidates);
-    bool done =
-        (!penalties || sampler->counts) && (!changes || sampler->logits) && (!draws || sampler->candidates);
-    return done ? GS_OK : gs_fail_memory(error, n * (sizeof *sampler->candidates + 8));
+    bool done = (!penalties || sampler->counts) && (!changes || sampler->logits) &&
+                (!draws || (sampler->weights && sampler->sums)) && (!filters || sampler->candidates);
+    return done ? GS_OK : gs_fail_memory(error, n * (sizeof *sampler->candidates + 16));
 }
 
 gs_status gs_sampler_open(const struct gs_sampling *sampling, size_t n_vocab, struct gs_sampler **out,
@@ -123,6 +130,8 @@ void gs_sampler_close(struct gs_sampler *sampler)
     if (!sampler)
         return;
     free(sampler->candidates);
+    free(sampler->weights);
+    free(sampler->sums);
     free(sampler->counts);
     free(sampler->logits);
     free(sampler->bias);
@@ -297,16 +306,13 @@ static size_t apply_cut(struct candidate *c, size_t n, struct cut cut)
 }
 
 /*
- * The smallest set of the best whose probability, summed best first, reaches top_p of all; in ascending order
- * of the id. Sums in another order are off by less than `doubt`: only where that could make a difference are
- * the candidates sorted.
+ * The smallest set of the best whose probability, summed best first, reaches top_p of `total`; in ascending
+ * order of the id. Sums in another order are off by less than `doubt`: only where that could make a
+ * difference are the candidates sorted.
  */
-static size_t take_top_p(struct candidate *c, size_t n, double top_p)
+static size_t take_top_p(struct candidate *c, size_t n, double top_p, double total, double doubt)
 {
-    double total = sum_of(c, n), enough = top_p * total, sum = 0.0;
-    double doubt = 4.0 * (double)n * DBL_EPSILON * total;
-    /* All that this drops are less than (1 - top_p) of the total together, so what remains reaches top_p. */
-    n = drop_below(c, n, (1.0 - top_p) * total / (double)n);
+    double enough = top_p * total, sum = 0.0;
     struct cut cut = find_cut(c, n, false, enough);
     bool first = cut.without == 0.0;
     if ((first || cut.without < enough - doubt) && cut.with >= enough + doubt)
@@ -319,31 +325,67 @@ static size_t take_top_p(struct candidate *c, size_t n, double top_p)
     return kept;
 }
 
-/* Keeps of the n candidates what top-k, top-p and min-p keep; returns how many, in ascending order of the id.
+/* In ascending order of the id, as all that is random hangs on it. */
+static double sum_in_order(const double *weights, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++)
+        sum += weights[i];
+    return sum;
+}
+
+/* Those whose weight is positive and at least `least`, in ascending order of the id; returns how many. */
+static size_t collect(struct gs_sampler *sampler, const float *logits, double least)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < sampler->n_vocab; at += GS_ROW_BLOCK) {
+        size_t end = at + GS_ROW_BLOCK < sampler->n_vocab ? at + GS_ROW_BLOCK : sampler->n_vocab;
+        if (sampler->sums[at / GS_ROW_BLOCK] < least) /* a sum is never below one of its parts */
+            continue;
+        for (size_t i = at; i < end; i++)
+            if (sampler->weights[i] >= least && sampler->weights[i] > 0.0)
+                sampler->candidates[n++] = (struct candidate){(int32_t)i, logits[i], sampler->weights[i]};
+    }
+    return n;
+}
+
+/*
+ * What top-k, top-p and min-p keep of the weights [n_vocab], in the candidates; returns how many, in
+ * ascending order of the id.
  */
-static size_t filter(struct gs_sampler *sampler, size_t n, double largest)
+static size_t filter(struct gs_sampler *sampler, const float *logits)
 {
     const struct gs_sampling *s = &sampler->sampling;
     struct candidate *c = sampler->candidates;
-    if (s->top_k > 0 && (size_t)s->top_k < n)
-        n = apply_cut(c, n, find_cut(c, n, true, (double)s->top_k));
-    for (size_t i = 0; i < n; i++)
-        c[i].probability = gs_exp64(((double)c[i].logit - largest) / (double)s->temperature);
+    double share = 1.0 - (double)s->top_p, n_all = (double)sampler->n_vocab, total, doubt;
+    size_t n;
+    if (s->top_k > 0) {
+        n = collect(sampler, logits, 0.0);
+        if ((size_t)s->top_k < n)
+            n = apply_cut(c, n, find_cut(c, n, true, (double)s->top_k));
+        total = sum_of(c, n);
+    } else {
+        /* All that this leaves out are less than 1 - top_p of the total together: the rest reaches top_p. */
+        total = sum_in_order(sampler->weights, sampler->n_vocab);
+        n = collect(sampler, logits, s->top_p < 1.0f ? 0.5 * share * total / n_all : (double)s->min_p);
+    }
+    doubt = 4.0 * n_all * DBL_EPSILON * total;
     if (s->top_p < 1.0f)
-        n = take_top_p(c, n, (double)s->top_p);
+        n = take_top_p(c, n, (double)s->top_p, total, doubt);
     if (s->min_p > 0.0f) /* the best one has probability exp(0) = 1 */
         n = drop_below(c, n, (double)s->min_p);
     return n;
 }
 
-static gs_status check_finite(const struct gs_sampler *sampler, const float *logits, const char *what,
-                              struct gs_error *error)
+/* The error of a row that has one that is not finite. */
+static gs_status fail_finite(const struct gs_sampler *sampler, const float *logits, const char *what,
+                             struct gs_error *error)
 {
-    for (size_t i = 0; i < sampler->n_vocab; i++)
-        if (!__builtin_isfinite(logits[i]))
-            return gs_fail(error, GS_NON_FINITE, "%s %zu of draw %llu is not a finite number", what, i,
-                           (unsigned long long)sampler->n_draws);
-    return GS_OK;
+    size_t i = 0;
+    while (i + 1 < sampler->n_vocab && __builtin_isfinite(logits[i]))
+        i++;
+    return gs_fail(error, GS_NON_FINITE, "%s %zu of draw %llu is not a finite number", what, i,
+                   (unsigned long long)sampler->n_draws);
 }
 
 size_t gs_sampler_vocab(const struct gs_sampler *sampler)
@@ -351,29 +393,54 @@ size_t gs_sampler_vocab(const struct gs_sampler *sampler)
     return sampler->n_vocab;
 }
 
-static bool is_allowed(const uint64_t *allowed, size_t id)
+/* The first candidate, in ascending order of the id, at which the cumulated probability passes u of all. */
+static int32_t draw_candidate(const struct candidate *c, size_t n, double u)
 {
-    return !allowed || (allowed[id / 64] >> (id % 64) & 1) != 0;
+    double target = u * sum_of(c, n), sum = 0.0;
+    size_t chosen = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += c[i].probability;
+        if (c[i].probability > 0.0)
+            chosen = i;
+        if (sum > target)
+            break;
+    }
+    return c[chosen].id;
 }
 
-/* The largest logit of what is allowed, the lowest id of equals; -1 if nothing is. */
-static int32_t best_of(const float *logits, size_t n_vocab, const uint64_t *allowed)
+/* The same of all weights. */
+static int32_t draw_in_order(const struct gs_sampler *sampler, double u)
 {
-    int32_t best = -1;
-    for (size_t i = 0; i < n_vocab; i++)
-        if (is_allowed(allowed, i) && (best < 0 || logits[i] > logits[best]))
-            best = (int32_t)i;
-    return best;
+    double target = u * sum_in_order(sampler->weights, sampler->n_vocab), sum = 0.0;
+    size_t chosen = 0;
+    for (size_t i = 0; i < sampler->n_vocab; i++) {
+        sum += sampler->weights[i];
+        if (sampler->weights[i] > 0.0)
+            chosen = i;
+        if (sum > target)
+            break;
+    }
+    return (int32_t)chosen;
 }
 
-/* Candidates from what is allowed, in ascending order of the id; returns how many. */
-static size_t collect(struct gs_sampler *sampler, const float *logits, const uint64_t *allowed)
+/*
+ * The same by sums of blocks, `total` of all: such sums are off from those in order by less than `doubt`.
+ * Where that could make another token of it, the sums are made in order.
+ */
+static int32_t draw_weight(const struct gs_sampler *sampler, double u, double total)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < sampler->n_vocab; i++)
-        if (is_allowed(allowed, i))
-            sampler->candidates[n++] = (struct candidate){(int32_t)i, logits[i], 0.0};
-    return n;
+    double target = u * total, before = 0.0, doubt = 4.0 * (double)sampler->n_vocab * DBL_EPSILON * total;
+    size_t at = 0;
+    while (at + GS_ROW_BLOCK < sampler->n_vocab && before + sampler->sums[at / GS_ROW_BLOCK] <= target) {
+        before += sampler->sums[at / GS_ROW_BLOCK];
+        at += GS_ROW_BLOCK;
+    }
+    while (at + 1 < sampler->n_vocab && before + sampler->weights[at] <= target)
+        before += sampler->weights[at++];
+    bool is_behind = before == 0.0 || before + doubt <= target; /* a sum of zeros is one in any order */
+    if (sampler->weights[at] > 0.0 && is_behind && before + sampler->weights[at] > target + doubt)
+        return (int32_t)at;
+    return draw_in_order(sampler, u);
 }
 
 gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const int32_t *seen, size_t n_seen,
@@ -385,10 +452,10 @@ gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const
 gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits, const uint64_t *allowed,
                                  const int32_t *seen, size_t n_seen, int32_t *token, struct gs_error *error)
 {
+    int32_t best;
     *token = -1;
-    gs_status status = check_finite(sampler, logits, "logit", error);
-    if (status != GS_OK)
-        return status;
+    if (!gs_row_best(logits, sampler->n_vocab, allowed, &best))
+        return fail_finite(sampler, logits, "logit", error);
     for (size_t i = 0; i < n_seen; i++)
         if (seen[i] < 0 || (size_t)seen[i] >= sampler->n_vocab)
             return gs_fail(error, GS_INVALID_ARGUMENT, "seen token id %d is not in 0 ... %zu", (int)seen[i],
@@ -397,11 +464,9 @@ gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits
         memcpy(sampler->logits, logits, sampler->n_vocab * sizeof *logits);
         apply_penalties(sampler, seen, n_seen);
         logits = sampler->logits;
-        status = check_finite(sampler, logits, "after penalties and bias logit", error);
-        if (status != GS_OK)
-            return status;
+        if (!gs_row_best(logits, sampler->n_vocab, allowed, &best))
+            return fail_finite(sampler, logits, "after penalties and bias logit", error);
     }
-    int32_t best = best_of(logits, sampler->n_vocab, allowed);
     if (best < 0)
         return gs_fail(error, GS_INVALID_ARGUMENT, "the mask allows none of %zu tokens", sampler->n_vocab);
     double u = uniform(sampler->sampling.seed, sampler->n_draws++);
@@ -409,18 +474,9 @@ gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits
         *token = best;
         return GS_OK;
     }
-    size_t n = filter(sampler, collect(sampler, logits, allowed), (double)logits[best]);
-
-    /* The first candidate, in ascending order of the id, at which the cumulated probability passes u. */
-    double target = u * sum_of(sampler->candidates, n), sum = 0.0;
-    size_t chosen = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += sampler->candidates[i].probability;
-        if (sampler->candidates[i].probability > 0.0)
-            chosen = i;
-        if (sum > target)
-            break;
-    }
-    *token = sampler->candidates[chosen].id;
+    double total = gs_row_weights(logits, sampler->n_vocab, allowed, (double)logits[best],
+                                  (double)sampler->sampling.temperature, sampler->weights, sampler->sums);
+    *token = sampler->candidates ? draw_candidate(sampler->candidates, filter(sampler, logits), u)
+                                 : draw_weight(sampler, u, total);
     return GS_OK;
 }

@@ -60,6 +60,23 @@ uint64_t gs_model_fingerprint(const struct gs_engine *engine)
     return sum;
 }
 
+uint64_t gs_engine_identity(const struct gs_engine *engine)
+{
+    const uint64_t how[] = {engine->precision, engine->weight_format, engine->kernels, GS_SNAPSHOT_VERSION};
+    char found[256] = ""; /* processor and instruction set, or device */
+    uint64_t sum = gs_model_fingerprint(engine);
+    engine->backend->probe(found, sizeof found);
+    sum = add_hash(sum, found, strlen(found));
+    sum = add_hash(sum, engine->backend->name, strlen(engine->backend->name));
+    sum = add_hash(sum, how, sizeof how);
+    return add_hash(sum, gs_version(), strlen(gs_version()));
+}
+
+uint64_t gs_snapshot_sum(uint64_t sum, const void *bytes, size_t size)
+{
+    return add_sum(sum, bytes, size);
+}
+
 /* ---------------------------------------------------------------- writing */
 
 static size_t padding_of(uint64_t n_tokens)
@@ -166,22 +183,39 @@ static gs_status check_ids(const struct gs_session *session, const char *path, c
 }
 
 /* The backend takes its part; where it refuses, what it held is run again by the next sync. */
-static gs_status take(struct gs_session *session, const struct gs_snapshot_header *header,
-                      const int32_t *tokens, const unsigned char *payload, struct gs_error *error)
+static gs_status take(struct gs_session *session, const int32_t *tokens, size_t count, const void *payload,
+                      size_t payload_bytes, struct gs_error *error)
 {
     const struct gs_backend *backend = session->engine->backend;
-    gs_status status = backend->kv_import(session->kv, payload, (size_t)header->payload_bytes, error);
-    if (status == GS_OK && backend->kv_length(session->kv) != (int64_t)header->n_tokens)
-        status = gs_fail(error, GS_MALFORMED, "the snapshot's cache holds %lld tokens, %llu are expected",
-                         (long long)backend->kv_length(session->kv), (unsigned long long)header->n_tokens);
+    gs_status status = backend->kv_import(session->kv, payload, payload_bytes, error);
+    if (status == GS_OK && backend->kv_length(session->kv) != (int64_t)count)
+        status = gs_fail(error, GS_MALFORMED, "the snapshot's cache holds %lld tokens, %zu are expected",
+                         (long long)backend->kv_length(session->kv), count);
     if (status != GS_OK) {
         session->n_cached = (size_t)backend->kv_truncate(session->kv, 0);
         return status;
     }
-    memcpy(session->tokens, tokens, (size_t)header->n_tokens * sizeof *tokens);
-    session->n_tokens = session->n_cached = (size_t)header->n_tokens;
+    memcpy(session->tokens, tokens, count * sizeof *tokens);
+    session->n_tokens = session->n_cached = count;
     session->has_logits = false;
     return GS_OK;
+}
+
+gs_status gs_session_export(const struct gs_session *session, struct gs_buffer *out, struct gs_error *error)
+{
+    if (session->n_cached != session->n_tokens || session->n_cached == 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "a session with all its tokens in the cache is expected");
+    return session->engine->backend->kv_export(session->kv, out, error);
+}
+
+gs_status gs_session_import(struct gs_session *session, const int32_t *tokens, size_t count,
+                            const void *bytes, size_t size, struct gs_error *error)
+{
+    if (count == 0 || count > (size_t)session->n_ctx)
+        return gs_fail(error, GS_CONTEXT_FULL, "%zu tokens do not fit in the context of %lld", count,
+                       (long long)session->n_ctx);
+    gs_status status = check_ids(session, "an exported session", tokens, count, error);
+    return status == GS_OK ? take(session, tokens, count, bytes, size, error) : status;
 }
 
 gs_status gs_session_load(struct gs_session *session, const char *path, struct gs_error *error)
@@ -210,7 +244,7 @@ gs_status gs_session_load(struct gs_session *session, const char *path, struct g
     if (status == GS_OK)
         status = gs_file_map_check(map, error);
     if (status == GS_OK)
-        status = take(session, &header, tokens, payload, error);
+        status = take(session, tokens, (size_t)header.n_tokens, payload, (size_t)header.payload_bytes, error);
 cleanup:
     gs_file_map_close(map);
     return status;

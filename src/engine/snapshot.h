@@ -33,4 +33,23 @@ struct gs_snapshot_header {
  */
 uint64_t gs_model_fingerprint(const struct gs_engine *engine);
 
+/*
+ * Whose cached keys and values these are: the model, the backend, how it computes and on what, and this
+ * version. Those of another identity must not be gone on from.
+ */
+uint64_t gs_engine_identity(const struct gs_engine *engine);
+
+/* A checksum of bytes that follow those of `sum` (0: none). */
+uint64_t gs_snapshot_sum(uint64_t sum, const void *bytes, size_t size);
+
+/* What the backend says of a timeline that is wholly cached, appended to `out`. */
+gs_status gs_session_export(const struct gs_session *session, struct gs_buffer *out, struct gs_error *error);
+
+/*
+ * Replaces the timeline by an exported one, without logits. GS_MALFORMED for bytes that do not hold it, or
+ * ids that are none: the session is then empty or as it was.
+ */
+gs_status gs_session_import(struct gs_session *session, const int32_t *tokens, size_t count,
+                            const void *bytes, size_t size, struct gs_error *error);
+
 #endif

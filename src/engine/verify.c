@@ -131,6 +131,8 @@ static gs_status compare_against(struct gs_proof *proof, const struct gs_verify_
     gs_status status = options->against ? find_reference(options->against, &backend, &kind, error) : GS_OK;
     if (backend != proof->backend)
         kind.index = 0;
+    if (options->against)
+        kind.isa = NULL;
     if (status == GS_OK)
         status = gs_subject_open(backend, proof->weights, &kind, &reference, error);
     if (status != GS_OK)

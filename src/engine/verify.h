@@ -85,9 +85,11 @@ struct gs_verify_options {
     const char *weights;   /* NULL: "native" */
     const char *against;   /* "BACKEND:PRECISION" to compare with; NULL: none. Not with a golden */
     enum gs_control control;
+    struct gs_levers levers;
     size_t n_tokens;  /* the first of the golden's, or so many random ones; 0: all, or as many as needed */
     size_t n_threads; /* 0: one per physical core */
-    const int32_t *prompt; /* [n_prompt] what the controls continue; 0: the first tokens of the sequence */
+    const char *cpu_features; /* CPU: the kernels' instruction set; NULL: the best. Not of `against` */
+    const int32_t *prompt;    /* [n_prompt] what the controls continue; 0: the first tokens of the sequence */
     size_t n_prompt;
     gs_progress_fn *progress; /* tokens; may be NULL */
     void *progress_user;

@@ -33,8 +33,13 @@ gs_status gs_proof_open(const char *path, const struct gs_verify_options *option
     *proof = (struct gs_proof){.watch = {.progress = options->progress,
                                          .progress_user = options->progress_user,
                                          .cancelled = options->cancelled},
-                               .device = {.n_threads = options->n_threads, .index = options->device}};
+                               .device = {.n_threads = options->n_threads,
+                                          .index = options->device,
+                                          .isa = options->cpu_features,
+                                          .levers = options->levers}};
     gs_status status = gs_backend_find(options->backend, &proof->backend, error);
+    if (status == GS_OK)
+        status = gs_backend_check_levers(proof->backend, &options->levers, error);
     if (status == GS_OK)
         status = gs_proof_choose_kind(precision, weights, &proof->device, error);
     if (status == GS_OK)

@@ -40,6 +40,18 @@ void gs_mxfp4_dequantize(const uint8_t *blocks, const uint8_t *scales, int64_t n
     }
 }
 
+void gs_mxfp4_part_gguf(const uint8_t *block, uint8_t *codes, uint8_t *scale)
+{
+    const uint8_t *pairs = block + 1;
+    *scale = block[0];
+    for (int k = 0; k < GS_MXFP4_GROUP_BYTES; k++) {
+        /* Elements 2k and 2k+1: the lower half of the elements is in the low nibbles. */
+        int shift = k < GS_MXFP4_GROUP_BYTES / 2 ? 0 : 4, at = 2 * k % GS_MXFP4_GROUP_BYTES;
+        unsigned even = pairs[at] >> shift & 15u, odd = pairs[at + 1] >> shift & 15u;
+        codes[k] = (uint8_t)(even | odd << 4);
+    }
+}
+
 struct gs_mxfp4_row gs_mxfp4_find_row(const struct gs_mxfp4_matrix *matrix, int64_t expert, int64_t row)
 {
     int64_t groups = matrix->columns / GS_MXFP4_GROUP;

@@ -26,6 +26,9 @@ void gs_mxfp4_dequantize(const uint8_t *blocks, const uint8_t *scales, int64_t n
 /* One row in GGUF's form: blocks [n/32][17]. */
 void gs_mxfp4_dequantize_gguf(const uint8_t *blocks, int64_t n, float *out);
 
+/* A group of GGUF's form [17] in that of safetensors: codes [16] and the scale. */
+void gs_mxfp4_part_gguf(const uint8_t *block, uint8_t *codes, uint8_t *scale);
+
 /* Matrices of rows in MXFP4, one for each expert, as the checkpoint has them. Borrowed. */
 struct gs_mxfp4_matrix {
     const uint8_t *blocks;     /* [n_expert][rows][columns/32][16]; GGUF: [n_expert][rows][columns/32][17] */

@@ -1,14 +1,17 @@
 #include "model/weights.h"
 
 #include "base/status.h"
+#include "base/threads.h"
 #include "model/mxfp4.h"
 #include "model/weights_table.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SCALE_CHUNK (4 << 20) /* bytes between two calls of the progress function */
+#define SCALE_CHUNK    (1 << 20)  /* bytes that a thread looks through at a time */
+#define SCALES_FOR_ONE (16 << 20) /* bytes for which other threads are not worth starting */
 
 struct binder {
     const struct gs_checkpoint *checkpoint;
@@ -303,28 +306,50 @@ static gs_status fail_scale(const struct binder *binder, const struct gs_tensor 
                    gs_quote(tensor->name).text);
 }
 
-static gs_status check_scales(const struct binder *binder, gs_progress_fn *progress, void *user)
+/* A tensor's scales, in pieces; `bad` is the first that is not a number. */
+struct scale_scan {
+    const struct gs_tensor *tensor;
+    _Atomic uint64_t bad;
+};
+
+static void scan_scales(void *user, size_t begin, size_t end, size_t thread)
 {
-    uint64_t total = 0;
-    uint64_t done = 0;
-    for (size_t i = 0; i < binder->n_scales; i++)
-        total += binder->scales[i]->bytes;
-    for (size_t i = 0; i < binder->n_scales; i++) {
-        const struct gs_tensor *tensor = binder->scales[i];
-        for (uint64_t at = 0; at < tensor->bytes;) {
-            uint64_t size = tensor->bytes - at < SCALE_CHUNK ? tensor->bytes - at : SCALE_CHUNK;
-            const unsigned char *bad = memchr(tensor->data + at, GS_MXFP4_SCALE_NAN, size);
-            if (bad)
-                return fail_scale(binder, tensor, (uint64_t)(bad - tensor->data));
-            at += size;
-            done += size;
-            if (progress)
-                progress(user, done, total);
+    (void)thread;
+    struct scale_scan *scan = user;
+    for (size_t piece = begin; piece < end; piece++) {
+        uint64_t at = piece * SCALE_CHUNK, left = scan->tensor->bytes - at;
+        const unsigned char *from = scan->tensor->data + at;
+        const unsigned char *bad = memchr(from, GS_MXFP4_SCALE_NAN, left < SCALE_CHUNK ? left : SCALE_CHUNK);
+        uint64_t found = bad ? (uint64_t)(bad - scan->tensor->data) : UINT64_MAX;
+        uint64_t first = atomic_load(&scan->bad);
+        while (found < first && !atomic_compare_exchange_weak(&scan->bad, &first, found)) {
         }
     }
-    if (gs_checkpoint_damaged(binder->checkpoint))
+}
+
+static gs_status check_scales(const struct binder *binder, gs_progress_fn *progress, void *user)
+{
+    uint64_t total = 0, done = 0;
+    for (size_t i = 0; i < binder->n_scales; i++)
+        total += binder->scales[i]->bytes;
+    /* Memory is what takes the time, and the pages' mapping: threads share it. */
+    struct gs_threads *threads = NULL;
+    gs_status status = gs_threads_open(total < SCALES_FOR_ONE ? 1 : 0, &threads, binder->error);
+    for (size_t i = 0; status == GS_OK && i < binder->n_scales; i++) {
+        struct scale_scan scan = {binder->scales[i], UINT64_MAX};
+        size_t n_pieces = (size_t)((scan.tensor->bytes + SCALE_CHUNK - 1) / SCALE_CHUNK);
+        gs_threads_run(threads, scan_scales, &scan, n_pieces, 1);
+        uint64_t bad = atomic_load(&scan.bad);
+        if (bad != UINT64_MAX)
+            status = fail_scale(binder, scan.tensor, bad);
+        done += scan.tensor->bytes;
+        if (progress && status == GS_OK)
+            progress(user, done, total);
+    }
+    gs_threads_close(threads);
+    if (status == GS_OK && gs_checkpoint_damaged(binder->checkpoint))
         return gs_checkpoint_check(binder->checkpoint, binder->error);
-    return GS_OK;
+    return status;
 }
 
 static gs_status allocate(struct binder *binder)

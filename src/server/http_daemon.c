@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/system.h"
 #include "server/listen.h"
 
 #include <errno.h>
@@ -144,7 +145,8 @@ static void list_watched(struct gs_http *http, struct watched *watched)
     for (struct sender *sender = http->senders; sender; sender = sender->after) {
         if (!sender->dispatched || !sender->link || gs_exchange_gone(sender->exchange))
             continue;
-        watched->polls[watched->count] = (struct pollfd){.fd = sender->link->socket, .events = POLLRDHUP};
+        watched->polls[watched->count] =
+            (struct pollfd){.fd = sender->link->socket, .events = GS_SYSTEM_POLL_LEFT};
         watched->exchanges[watched->count++] = gs_exchange_hold(sender->exchange);
     }
 }
@@ -160,7 +162,7 @@ static void *watch(void *user)
         pthread_mutex_unlock(&http->mutex);
         int ready = poll(watched.polls, (nfds_t)watched.count, WATCH_MS);
         for (size_t i = 0; i < watched.count; i++) {
-            if (ready > 0 && (watched.polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR)))
+            if (ready > 0 && (watched.polls[i].revents & (GS_SYSTEM_POLL_LEFT | POLLHUP | POLLERR)))
                 gs_exchange_leave(watched.exchanges[i]);
             gs_exchange_release(watched.exchanges[i]);
         }
@@ -417,6 +419,12 @@ static enum MHD_Result queue_or_wait(struct sender *sender)
     return result;
 }
 
+/* So much of a body is read, be it to be answered only. */
+static uint64_t most_read(const struct gs_http *http)
+{
+    return http->options.max_body > MAX_DRAIN ? http->options.max_body : MAX_DRAIN;
+}
+
 /* A piece of the body. */
 static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t *size)
 {
@@ -425,7 +433,7 @@ static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t 
     uint64_t most = MAX_BODIES * http->options.max_body;
     sender->received += *size;
     double allowed = BODY_SECONDS + (double)sender->received / MIN_RATE;
-    if (gs_clock_seconds() - exchange->began > allowed || sender->received > MAX_DRAIN)
+    if (gs_clock_seconds() - exchange->began > allowed || sender->received > most_read(http))
         return MHD_NO;
     if (sender->failure.status == 0 && sender->received > http->options.max_body)
         gs_api_fail(&sender->failure, 413, NULL, "the body is too long: at most %llu bytes are read",
@@ -449,6 +457,13 @@ static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t 
     return MHD_YES;
 }
 
+/* A body that would be cut before its end is answered before its beginning. */
+static bool is_hopeless(const struct gs_http *http, const struct gs_exchange *exchange)
+{
+    const char *length = gs_exchange_header(exchange, "Content-Length");
+    return length && strspn(length, "0123456789") == strlen(length) && read_length(length) > most_read(http);
+}
+
 static enum MHD_Result answer(void *user, struct MHD_Connection *connection, const char *url,
                               const char *method, const char *version, const char *bytes, size_t *size,
                               void **state)
@@ -458,7 +473,12 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *connection, con
     (void)version;
     if (!sender) {
         *state = sender = begin(http, connection, url, method);
-        return sender ? MHD_YES : MHD_NO;
+        if (!sender || sender->failure.status == 0 || !is_hopeless(http, sender->exchange))
+            return sender ? MHD_YES : MHD_NO;
+        gs_reply_error(sender->exchange, &sender->failure);
+        pthread_mutex_lock(&http->mutex);
+        sender->dispatched = true;
+        pthread_mutex_unlock(&http->mutex);
     }
     if (*size > 0)
         return receive(sender, bytes, size);

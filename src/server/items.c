@@ -20,6 +20,13 @@ void gs_items_close(struct gs_items *items, const struct gs_items_watcher *watch
         watcher->closed(watcher->user, item, items->count - 1);
 }
 
+void gs_items_cut(struct gs_items *items, const struct gs_items_watcher *watcher)
+{
+    const struct gs_item *item = last_open(items);
+    if (item && item->kind != GS_ITEM_CALL)
+        gs_items_close(items, watcher);
+}
+
 static struct gs_item *open_item(struct gs_items *items, const struct gs_items_watcher *watcher,
                                  enum gs_item_kind kind)
 {

@@ -54,6 +54,9 @@ void gs_items_take(struct gs_items *items, const struct gs_items_watcher *watche
 /* Closes what is open: at the end of a choice. */
 void gs_items_close(struct gs_items *items, const struct gs_items_watcher *watcher);
 
+/* At an error: a cut-off call stays open, so that nobody carries it out. */
+void gs_items_cut(struct gs_items *items, const struct gs_items_watcher *watcher);
+
 void gs_items_free(struct gs_items *items);
 
 #endif

@@ -1,6 +1,7 @@
 #include "server/listen.h"
 
 #include "base/status.h"
+#include "base/system.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -21,7 +22,7 @@ static int port_of(const struct sockaddr_storage *address)
 
 static int open_socket(const struct addrinfo *info)
 {
-    int yes = 1, listener = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int yes = 1, listener = gs_system_socket(info->ai_family, SOCK_STREAM);
     if (listener < 0)
         return -1;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

@@ -52,7 +52,7 @@ static void write_histogram(struct out *out, const char *name, const char *help,
     write_value(&to, #member "_total", "counter", help, (double)atomic_load(&metrics->member))
 #define GAUGE(member, help) write_value(&to, #member, "gauge", help, (double)atomic_load(&metrics->member))
 
-gs_status gs_metrics_write(struct gs_metrics *metrics, uint64_t cache_bytes, size_t cache_entries,
+gs_status gs_metrics_write(struct gs_metrics *metrics, const struct gs_cache_figures *cache,
                            struct gs_buffer *out, struct gs_error *error)
 {
     struct out to = {out, error, GS_OK};
@@ -63,6 +63,7 @@ gs_status gs_metrics_write(struct gs_metrics *metrics, uint64_t cache_bytes, siz
     COUNTER(cancelled, "Of these, ended because the client left.");
     COUNTER(prompt_tokens, "Tokens of prompts.");
     COUNTER(cached_tokens, "Of these, taken from the prefix cache.");
+    COUNTER(prefix_hits, "Sequences that went on from a kept prefix.");
     COUNTER(completion_tokens, "Tokens generated.");
     COUNTER(reasoning_tokens, "Of these, in reasoning.");
     COUNTER(steps, "Steps of the model.");
@@ -71,8 +72,12 @@ gs_status gs_metrics_write(struct gs_metrics *metrics, uint64_t cache_bytes, siz
     GAUGE(waiting, "Requests in the queue.");
     GAUGE(kv_tokens, "Tokens in the caches of what is under way.");
     GAUGE(kv_capacity, "Tokens that these caches could hold.");
-    write_value(&to, "prefix_cache_bytes", "gauge", "Bytes of the prefix cache.", (double)cache_bytes);
-    write_value(&to, "prefix_cache_entries", "gauge", "Prefixes in it.", (double)cache_entries);
+    write_value(&to, "prefix_cache_bytes", "gauge", "Bytes of the prefix cache.", (double)cache->bytes);
+    write_value(&to, "prefix_cache_entries", "gauge", "Timelines in it.", (double)cache->n_entry);
+    write_value(&to, "prefix_files", "gauge", "Timelines in the cache folder.", (double)cache->n_file);
+    write_value(&to, "prefix_file_bytes", "gauge", "Bytes of the cache folder.", (double)cache->file_bytes);
+    write_value(&to, "prefix_files_read_total", "counter", "Timelines that were read from it.",
+                (double)cache->n_loaded);
     write_value(&to, "model_seconds_total", "counter", "Time of the engine's thread inside the model.",
                 (double)atomic_load(&metrics->engine_nanoseconds) / 1e9);
     write_value(&to, "sampler_seconds_total", "counter", "Time of the engine's thread in drawing tokens.",

@@ -17,6 +17,7 @@ struct gs_histogram {
 struct gs_metrics {
     _Atomic uint64_t requests, rejected, finished, failed, cancelled;
     _Atomic uint64_t prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens;
+    _Atomic uint64_t prefix_hits; /* sequences that went on from a kept prefix */
     _Atomic uint64_t steps, step_tokens;
     _Atomic size_t running, waiting;
     _Atomic uint64_t kv_tokens, kv_capacity; /* of what runs */
@@ -25,10 +26,18 @@ struct gs_metrics {
     struct gs_histogram first_token, between_tokens, queue, request;
 };
 
+/* Of the prefix cache: what is in memory, what was read from files, what is in files. */
+struct gs_cache_figures {
+    size_t n_entry;
+    uint64_t bytes, n_loaded;
+    size_t n_file;
+    uint64_t file_bytes;
+};
+
 void gs_histogram_add(struct gs_histogram *histogram, double seconds);
 
 /* In Prometheus' text form. */
-gs_status gs_metrics_write(struct gs_metrics *metrics, uint64_t cache_bytes, size_t cache_entries,
+gs_status gs_metrics_write(struct gs_metrics *metrics, const struct gs_cache_figures *cache,
                            struct gs_buffer *out, struct gs_error *error);
 
 #endif

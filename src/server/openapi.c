@@ -1,6 +1,6 @@
 #include "server/openapi.h"
 
-#include "server/embed.h"
+#include "base/embed.h"
 
 GS_EMBED(openapi_json, "src/server/openapi.json");
 

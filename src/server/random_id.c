@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/random.h>
 
 #define N_RANDOM 24
 

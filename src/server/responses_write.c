@@ -268,6 +268,8 @@ static void fail(struct gs_response *response, const struct gs_api_error *error,
         gs_reply_error(response->exchange, error);
         return;
     }
+    response->cut = true;
+    gs_items_cut(&response->items, &response->watcher);
     json_t *param = error->param[0] ? json_string(error->param) : json_null();
     send(response, "error",
          json_pack("{s:s, s:s, s:o}", "code", error->code ? error->code : "server_error", "message",

@@ -374,11 +374,21 @@ static void publish(struct gs_scheduler *s)
     atomic_store(&s->options.metrics->kv_capacity, capacity);
 }
 
+/* Meanwhile, what has been kept for a while is written. */
 static void wait_for_work(struct gs_scheduler *s)
 {
+    double seconds = s->cache ? gs_prefix_cache_store(s->cache) : -1.0;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    double fraction = seconds + (double)until.tv_nsec * 1e-9;
+    until.tv_sec += (time_t)fraction;
+    until.tv_nsec = (long)((fraction - (double)(time_t)fraction) * 1e9);
     pthread_mutex_lock(&s->mutex);
     while (!s->queue && !s->stops)
-        pthread_cond_wait(&s->wakes, &s->mutex);
+        if (seconds < 0.0)
+            pthread_cond_wait(&s->wakes, &s->mutex);
+        else if (pthread_cond_timedwait(&s->wakes, &s->mutex, &until) == ETIMEDOUT)
+            break;
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -408,8 +418,11 @@ static void *serve(void *user)
         pthread_mutex_lock(&s->mutex);
         bool stops = s->stops, idle = !s->queue, cut = s->stops && began >= s->cut_at;
         pthread_mutex_unlock(&s->mutex);
-        if (stops && idle && s->n_sequence == 0)
+        if (stops && idle && s->n_sequence == 0) {
+            if (s->cache)
+                gs_prefix_cache_store_all(s->cache, s->cut_at);
             return NULL; /* all is flushed */
+        }
         look_after_queue(s, stops ? &stopping : NULL);
         look_after_sequences(s, cut ? &stopping : NULL);
         sweep_sequences(s);
@@ -419,6 +432,8 @@ static void *serve(void *user)
         sweep_sequences(s);
         publish(s);
         flush(s);
+        if (s->cache)
+            gs_prefix_cache_store(s->cache);
         counted = counted_nanoseconds(s) - counted;
         double all = (gs_clock_seconds() - began) * 1e9;
         if (all > (double)counted)
@@ -490,6 +505,8 @@ gs_status gs_scheduler_open(const struct gs_scheduler_options *options, struct g
     if (status == GS_OK && options->engine) {
         s->max_tokens = gs_batch_max_tokens(options->engine);
         status = gs_prefix_cache_open(options->engine, options->cache_bytes, &s->cache, error);
+        if (status == GS_OK && options->store)
+            gs_prefix_cache_attach(s->cache, options->store, options->store_seconds);
     }
     if (status == GS_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, serve, s) == 0;
@@ -541,11 +558,16 @@ size_t gs_scheduler_slots(struct gs_scheduler *s, struct gs_slot *slots, size_t 
     return count;
 }
 
-void gs_scheduler_cache_figures(struct gs_scheduler *s, size_t *n_entry, uint64_t *bytes)
+struct gs_cache_figures gs_scheduler_cache_figures(struct gs_scheduler *s)
 {
-    struct gs_prefix_figures figures = {0};
-    if (s->cache)
-        figures = gs_prefix_cache_figures(s->cache);
-    *n_entry = figures.n_entry;
-    *bytes = figures.bytes;
+    struct gs_cache_figures figures = {0};
+    if (s->cache) {
+        struct gs_prefix_figures memory = gs_prefix_cache_figures(s->cache);
+        figures.n_entry = memory.n_entry;
+        figures.bytes = memory.bytes;
+        figures.n_loaded = memory.n_loaded;
+    }
+    if (s->options.store)
+        gs_prefix_store_figures(s->options.store, &figures.n_file, &figures.file_bytes);
+    return figures;
 }

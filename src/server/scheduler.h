@@ -11,18 +11,24 @@
 #include "server/metrics.h"
 #include "server/request.h"
 
+#include <pthread.h>
+
 struct gs_scheduler;
+struct gs_prefix_store;
 
 struct gs_scheduler_options {
     const struct gs_vocab *vocab;
     struct gs_engine *engine; /* NULL: a script stands in */
     const char *script;
-    size_t script_step; /* tokens that a step of it delivers */
-    size_t n_vocab;     /* of the logits */
-    int64_t n_ctx;      /* of a sequence */
-    size_t n_parallel;  /* sequences at once */
-    size_t max_queue;   /* requests that wait */
+    size_t script_step;    /* tokens that a step of it delivers */
+    double script_seconds; /* and how long it takes */
+    size_t n_vocab;        /* of the logits */
+    int64_t n_ctx;         /* of a sequence */
+    size_t n_parallel;     /* sequences at once */
+    size_t max_queue;      /* requests that wait */
     uint64_t cache_bytes;
+    struct gs_prefix_store *store; /* of prefixes; NULL: none */
+    double store_seconds;          /* after which they are written */
     struct gs_metrics *metrics;
     /* Locked around every use; may be NULL. */
     struct gs_replay *replay;
@@ -62,6 +68,6 @@ struct gs_slot {
 
 /* The first `most` of them; returns how many. */
 size_t gs_scheduler_slots(struct gs_scheduler *scheduler, struct gs_slot *slots, size_t most);
-void gs_scheduler_cache_figures(struct gs_scheduler *scheduler, size_t *n_entry, uint64_t *bytes);
+struct gs_cache_figures gs_scheduler_cache_figures(struct gs_scheduler *scheduler);
 
 #endif

@@ -8,9 +8,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define FIRST_PIECE    4   /* before costs are known */
-#define DECODE_SHARE   1.6 /* prompts may take so many times what decoding takes */
+#define DECODE_SHARE   1.0 /* prompts may take so many times what decoding takes */
 #define FRESH_STEPS    32  /* steps after which the cost of decoding is measured anew */
 #define SOON_STEPS     4   /* the same, where another number of sequences decodes */
 #define SMOOTH         0.2 /* of a new measurement in a running mean */
@@ -110,6 +111,8 @@ static gs_status open_session(struct gs_scheduler *s, struct gs_sequence *sequen
         gs_prefix_cache_use(s->cache, request->scope, sequence->prompt.ids, sequence->prompt.count,
                             &sequence->timeline, &sequence->n_done);
     sequence->n_cached = sequence->n_done;
+    if (sequence->n_cached > 0)
+        atomic_fetch_add(&s->options.metrics->prefix_hits, 1);
     sequence->boundary = find_boundary(s, sequence);
     return status;
 }
@@ -211,6 +214,11 @@ static void begin_decoding(struct gs_scheduler *s, struct gs_sequence *sequence)
 
 static void step_scripts(struct gs_scheduler *s)
 {
+    double seconds = s->n_sequence > 0 ? s->options.script_seconds : 0.0;
+    const struct timespec pause = {.tv_sec = (time_t)seconds,
+                                   .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    if (seconds > 0.0)
+        nanosleep(&pause, NULL);
     for (struct gs_sequence *sequence = s->sequences; sequence; sequence = sequence->after) {
         if (sequence->ended)
             continue;

@@ -2,7 +2,9 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/snapshot.h"
 #include "server/http_daemon.h"
+#include "server/prefix_store.h"
 #include "server/response_store.h"
 #include "server/server_state.h"
 #include "server/steer.h"
@@ -29,7 +31,9 @@ struct gs_server_config gs_server_defaults(void)
                                      .port = 8080,
                                      .max_queue = 128,
                                      .max_body = 32u << 20,
-                                     .cache_bytes = UINT64_MAX};
+                                     .cache_bytes = UINT64_MAX,
+                                     .cache_folder_bytes = UINT64_C(4) << 30,
+                                     .cache_folder_seconds = 10.0};
 }
 
 /* ---------------------------------------------------------------- opening */
@@ -133,6 +137,28 @@ static gs_status plan(struct gs_server *server, struct gs_error *error)
     return GS_OK;
 }
 
+static void log_of_store(void *user, const char *line)
+{
+    gs_server_log(user, "%s", line);
+}
+
+static gs_status open_store(struct gs_server *server, struct gs_error *error)
+{
+    const struct gs_server_config *config = &server->config;
+    if (!config->cache_folder || !server->engine)
+        return GS_OK;
+    const struct gs_prefix_store_options options = {.folder = config->cache_folder,
+                                                    .max_bytes = config->cache_folder_bytes,
+                                                    .identity = gs_engine_identity(server->engine),
+                                                    .max_tokens =
+                                                        (size_t)gs_engine_info(server->engine)->max_ctx,
+                                                    .keys = config->keys,
+                                                    .n_key = config->n_key,
+                                                    .log = log_of_store,
+                                                    .log_user = server};
+    return gs_prefix_store_open(&options, &server->store, error);
+}
+
 static void flush(void *user)
 {
     struct gs_server *server = user;
@@ -146,6 +172,8 @@ gs_status gs_server_start(struct gs_server *server, struct gs_vocab *vocab, stru
     server->vocab = vocab;
     server->engine = engine;
     gs_status status = plan(server, error);
+    if (status == GS_OK)
+        status = open_store(server, error);
     if (status != GS_OK)
         return status;
     /* Without a trie formats are refused, nothing else. */
@@ -155,11 +183,14 @@ gs_status gs_server_start(struct gs_server *server, struct gs_vocab *vocab, stru
                                                  .engine = engine,
                                                  .script = server->config.script,
                                                  .script_step = server->config.script_step,
+                                                 .script_seconds = server->config.script_seconds,
                                                  .n_vocab = server->n_vocab,
                                                  .n_ctx = server->n_ctx,
                                                  .n_parallel = server->n_parallel,
                                                  .max_queue = server->config.max_queue,
                                                  .cache_bytes = server->cache_bytes,
+                                                 .store = server->store,
+                                                 .store_seconds = server->config.cache_folder_seconds,
                                                  .metrics = &server->metrics,
                                                  .replay = server->replay,
                                                  .replay_mutex = &server->replay_mutex,
@@ -202,6 +233,7 @@ void gs_server_close(struct gs_server *server)
         gs_scheduler_stop(server->scheduler, 0.0);
     gs_http_close(server->http);
     gs_scheduler_close(server->scheduler);
+    gs_prefix_store_close(server->store);
     gs_token_trie_close(server->trie);
     gs_grammar_cache_close(server->grammars);
     gs_replay_close(server->replay);

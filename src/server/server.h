@@ -23,18 +23,22 @@ struct gs_server_config {
     size_t n_allowed_host;
     const char *const *keys; /* [n_key]; none: no key is asked for */
     size_t n_key;
-    const char *model_name; /* what /v1/models says */
-    bool strict_model;      /* 404 for any other name */
-    const char *script;     /* tokens from this file stand in for the model; NULL: none */
-    size_t script_step;     /* tokens that one step of a script delivers; 0: one */
-    const char *date;       /* of the system message; NULL: today's; "": none */
-    const char *identity;   /* NULL: the usual line */
-    int64_t n_ctx;          /* of a request; 0: the largest that fits */
-    size_t n_parallel;      /* sequences that run at once; 0: as many as fit */
-    size_t max_queue;       /* requests that wait */
-    uint64_t max_body;      /* bytes */
-    uint64_t cache_bytes;   /* of the prefix cache; UINT64_MAX: what is left; 0: none */
-    bool cache_by_key;      /* requests share prefixes only with those of the same key */
+    const char *model_name;      /* what /v1/models says */
+    bool strict_model;           /* 404 for any other name */
+    const char *script;          /* tokens from this file stand in for the model; NULL: none */
+    double script_seconds;       /* and how long such a step takes */
+    size_t script_step;          /* tokens that one step of a script delivers; 0: one */
+    const char *date;            /* of the system message; NULL: today's; "": none */
+    const char *identity;        /* NULL: the usual line */
+    int64_t n_ctx;               /* of a request; 0: the largest that fits */
+    size_t n_parallel;           /* sequences that run at once; 0: as many as fit */
+    size_t max_queue;            /* requests that wait */
+    uint64_t max_body;           /* bytes */
+    uint64_t cache_bytes;        /* of the prefix cache; UINT64_MAX: what is left; 0: none */
+    const char *cache_folder;    /* for prefixes that outlive the server; NULL: none */
+    uint64_t cache_folder_bytes; /* its budget */
+    double cache_folder_seconds; /* after which a prefix is written */
+    bool cache_by_key;           /* requests share prefixes only with those of the same key */
     gs_log_fn *log;
     void *log_user;
 };

@@ -22,7 +22,8 @@ struct gs_server {
     /* from the start on */
     struct gs_vocab *vocab;
     struct gs_engine *engine;
-    struct gs_token_trie *trie; /* NULL: the vocabulary cannot be masked */
+    struct gs_token_trie *trie;    /* NULL: the vocabulary cannot be masked */
+    struct gs_prefix_store *store; /* NULL: no cache folder */
     struct gs_scheduler *scheduler;
     int64_t n_ctx;
     size_t n_vocab, n_parallel;

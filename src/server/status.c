@@ -64,10 +64,8 @@ void gs_get_model(struct gs_server *server, struct gs_exchange *exchange)
 void gs_get_metrics(struct gs_server *server, struct gs_exchange *exchange)
 {
     struct gs_buffer text = {0};
-    size_t n_entry = 0;
-    uint64_t bytes = 0;
-    gs_scheduler_cache_figures(gs_server_scheduler(server), &n_entry, &bytes);
-    if (gs_metrics_write(gs_server_metrics(server), bytes, n_entry, &text, NULL) == GS_OK)
+    struct gs_cache_figures cache = gs_scheduler_cache_figures(gs_server_scheduler(server));
+    if (gs_metrics_write(gs_server_metrics(server), &cache, &text, NULL) == GS_OK)
         gs_reply_bytes(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
     else
         reply_memory(exchange);

@@ -396,6 +396,33 @@ static void memory_is_foreseen(void **state)
     loaded_close(&model);
 }
 
+/* What bench prints of a token: a graph that is captured counts when it is launched, not when it is made. */
+static void launches_are_counted(void **state)
+{
+    (void)state;
+    struct loaded model = open_model();
+    struct gs_device *device = NULL;
+    struct gs_kv *kv = NULL;
+    struct gs_error error;
+    struct gs_backend_stats stats[4];
+    reset(0, UINT64_MAX);
+    assert_ok(open_fake(&model, &kinds[1], &device, &error), &error);
+    assert_ok(gs_gpu_kv_create(device, CAPACITY, &kv, &error), &error);
+    for (int i = 0; i < 4; i++) {
+        gs_gpu_stats(device, &stats[i]);
+        assert_ok(step(device, kv, 1, GS_WANT_LAST, &error), &error);
+    }
+    uint64_t first = stats[1].n_dispatches - stats[0].n_dispatches;
+    assert_true(first > 10);
+    for (int i = 1; i < 4; i++) {
+        assert_int_equal(stats[i].n_command_buffers - stats[i - 1].n_command_buffers, 1);
+        assert_int_equal(stats[i].n_dispatches - stats[i - 1].n_dispatches, first);
+    }
+    gs_gpu_kv_free(kv);
+    gs_gpu_close(device);
+    loaded_close(&model);
+}
+
 static void refusals_change_nothing(void **state)
 {
     (void)state;
@@ -434,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_call_may_fail),
         cmocka_unit_test(memory_is_foreseen),
+        cmocka_unit_test(launches_are_counted),
         cmocka_unit_test(refusals_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #ifndef TESTS_CLI_PROCESS_H
 #define TESTS_CLI_PROCESS_H
 
+#include "base/system.h"
 #include "tests/support/check.h"
 
 #include <errno.h>
@@ -73,7 +74,7 @@ static inline struct process_channel channel_open(bool terminal)
         assert_int_equal(tcsetattr(channel.theirs, TCSANOW, &mode), 0);
     } else {
         int ends[2];
-        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        assert_int_equal(gs_system_pipe(ends), 0);
         channel.ours = ends[0];
         channel.theirs = ends[1];
     }

@@ -19,6 +19,9 @@ static void test_table(void **state)
     assert_non_null(strstr(result.out, "checks pass"));
     assert_null(strstr(result.out, "FAIL"));
     process_free(&result);
+    result = process_run("verify", MODEL, "--golden", GOLDEN, "--cpu-features", "generic");
+    assert_int_equal(result.code, 0);
+    process_free(&result);
 }
 
 static void test_failure(void **state)
@@ -208,6 +211,7 @@ static void test_refused(void **state)
     process_refuses(process_run("verify", MODEL, "--precision", "swift"), "exact");
     process_refuses(process_run("verify", MODEL, "--precision", "fast", "--kill", "sinks"), "exact");
     process_refuses(process_run("verify", MODEL, "-n", "0"), "whole number");
+    process_refuses(process_run("verify", MODEL, "--cpu-features", "sse9"), "no sse9 kernels");
     process_refuses(process_run("verify", "/nowhere"), "/nowhere");
 }
 

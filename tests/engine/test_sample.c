@@ -501,6 +501,154 @@ static void logprobs_are_log_softmax(void **state)
     assert_fails(gs_logprobs(logits, N, 0, &logprob, top, N + 1, &error), GS_INVALID_ARGUMENT, "51", &error);
 }
 
+/* SplitMix64's draw n of a seed, as docs/sampling.md has it. */
+static double uniform(uint64_t seed, uint64_t n)
+{
+    uint64_t z = seed + (n + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+#define MANY 3001
+
+/*
+ * Step 9 of docs/sampling.md, one value after the other: each draw must be exactly that, also where many
+ * tokens are as likely as each other and where sums end next to the target.
+ */
+static void draws_are_those_of_the_definition(void **state)
+{
+    (void)state;
+    static float logits[MANY];
+    static const float temperatures[] = {1, 0.3f, 2};
+    unsigned random = 5;
+    for (unsigned round = 0; round < 60; round++) {
+        struct gs_sampler *sampler;
+        struct gs_error error;
+        size_t n = round % 4 == 0 ? MANY : round % 4 == 1 ? 64 : 1 + round * 37 % MANY;
+        float largest = -1e30f;
+        for (size_t i = 0; i < n; i++) {
+            random = random * 1664525u + 1013904223u;
+            logits[i] = round % 5 == 0 ? 0.0f : (float)(int32_t)random * (round % 3 ? 0x1p-28f : 0x1p-24f);
+            largest = logits[i] > largest ? logits[i] : largest;
+        }
+        struct gs_sampling s = gs_sampling_default();
+        s.temperature = temperatures[round % 3];
+        s.seed = round;
+        assert_ok(gs_sampler_open(&s, n, &sampler, &error), &error);
+        double total = 0.0;
+        for (size_t i = 0; i < n; i++)
+            total += gs_exp64(((double)logits[i] - (double)largest) / (double)s.temperature);
+        for (uint64_t draw = 0; draw < 50; draw++) {
+            double target = uniform(s.seed, draw) * total, sum = 0.0;
+            int32_t expected = -1, token;
+            for (size_t i = 0; i < n && sum <= target; i++, expected++)
+                sum += gs_exp64(((double)logits[i] - (double)largest) / (double)s.temperature);
+            assert_ok(gs_sampler_draw(sampler, logits, NULL, 0, &token, &error), &error);
+            assert_int_equal(token, expected);
+        }
+        gs_sampler_close(sampler);
+    }
+}
+
+/* ---------------------------------------------------------------- where the order of a sum decides */
+
+/* The x of which z is x ^ x >> n. */
+static uint64_t undo_shift(uint64_t z, int n)
+{
+    uint64_t x = z;
+    for (int known = n; known < 64; known += n)
+        x = z ^ x >> n;
+    return x;
+}
+
+/* The factor that undoes a multiplication by an odd one: each round doubles the bits that are right. */
+static uint64_t inverse(uint64_t odd)
+{
+    uint64_t x = odd;
+    for (int round = 0; round < 5; round++)
+        x *= 2 - odd * x;
+    return x;
+}
+
+/* The seed whose first draw is top53 * 2^-53: SplitMix64 backwards. */
+static uint64_t seed_of(uint64_t top53)
+{
+    uint64_t z = undo_shift(top53 << 11, 31) * inverse(0x94D049BB133111EBu);
+    z = undo_shift(z, 27) * inverse(0xBF58476D1CE4E5B9u);
+    return undo_shift(z, 30) - 0x9E3779B97F4A7C15u;
+}
+
+/* Weights 1 - k 2^-53 with k below `spread`: sums of another order are others, by their last bits. */
+static void make_close_row(float *logits, size_t n, unsigned seed, unsigned spread)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        logits[i] = (float)((seed >> 8) % spread) * -0x1p-53f;
+    }
+    logits[n / 2] = 0.0f; /* the largest */
+}
+
+/* Draws whose target is a few last bits before or behind the end of a token, by the sum in order. */
+static void draws_at_a_tokens_end_are_in_order(void **state)
+{
+    (void)state;
+    enum { SIZE = 1000 };
+    static float logits[SIZE];
+    struct gs_sampling s = gs_sampling_default();
+    struct gs_error error;
+    for (unsigned round = 0; round < 20; round++) {
+        make_close_row(logits, SIZE, round, 1u << 20);
+        double total = 0.0, end = 0.0;
+        size_t at = 40 + 47 * round;
+        for (size_t i = 0; i < SIZE; i++) {
+            total += gs_exp64((double)logits[i]);
+            end = i == at ? total : end;
+        }
+        uint64_t middle = (uint64_t)(end / total * 0x1p53);
+        for (uint64_t top53 = middle - 30; top53 < middle + 30; top53++) {
+            struct gs_sampler *sampler;
+            double target = (double)top53 * 0x1p-53 * total, sum = 0.0;
+            int32_t expected = -1, token;
+            for (size_t i = 0; i < SIZE && sum <= target; i++, expected++)
+                sum += gs_exp64((double)logits[i]);
+            s.seed = seed_of(top53);
+            assert_true(uniform(s.seed, 0) == (double)top53 * 0x1p-53);
+            assert_ok(gs_sampler_open(&s, SIZE, &sampler, &error), &error);
+            assert_ok(gs_sampler_draw(sampler, logits, NULL, 0, &token, &error), &error);
+            assert_int_equal(token, expected);
+            gs_sampler_close(sampler);
+        }
+    }
+}
+
+/* Sets that reach top-p, or do not, by the last bits of the sum best first. */
+static void sets_that_just_reach_top_p_are_summed_best_first(void **state)
+{
+    (void)state;
+    enum { SIZE = 600 };
+    static float logits[SIZE];
+    static struct ranked c[SIZE];
+    static const float top_ps[] = {0.5f, 0.25f, 0.75f, 0.125f};
+    struct gs_error error;
+    for (unsigned round = 0; round < 600; round++) {
+        struct gs_sampler *sampler;
+        struct gs_sampling s = gs_sampling_default();
+        size_t n = 8 * (20 + round % 50);
+        make_close_row(logits, n, round, 2u << round % 13);
+        s.top_p = top_ps[round % 4];
+        s.seed = round;
+        size_t left = filter_by_sorting(&s, logits, n, c);
+        assert_ok(gs_sampler_open(&s, n, &sampler, &error), &error);
+        for (uint64_t draw = 0; draw < 20; draw++) {
+            int32_t token;
+            assert_ok(gs_sampler_draw(sampler, logits, NULL, 0, &token, &error), &error);
+            assert_int_equal(token, draw_by_sorting(c, left, uniform(s.seed, draw)));
+        }
+        gs_sampler_close(sampler);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -516,6 +664,9 @@ int main(void)
         cmocka_unit_test(an_empty_mask_is_an_error_and_no_draw),
         cmocka_unit_test(filters_keep_what_sorting_keeps),
         cmocka_unit_test(logprobs_are_log_softmax),
+        cmocka_unit_test(draws_are_those_of_the_definition),
+        cmocka_unit_test(draws_at_a_tokens_end_are_in_order),
+        cmocka_unit_test(sets_that_just_reach_top_p_are_summed_best_first),
     };
     return cmocka_run_group_tests_name("engine/sample", tests, NULL, NULL);
 }

@@ -162,7 +162,7 @@ static void test_same_bits(void **state)
                       &error);
     for (size_t i = 0; i < report.count; i++) {
         assert_int_equal(report.checks[i].compared, GS_STAGE_COUNT);
-        assert_true(report.checks[i].measured == (i < 2 ? 0.0 : GS_STAGE_COUNT));
+        assert_true(report.checks[i].measured == (i < 2 ? 0.0 : (double)GS_STAGE_COUNT));
         assert_int_equal(report.checks[i].pass, i < 2);
         assert_int_equal(report.checks[i].at, i < 2 ? -1 : i < 4 ? 2 : 0);
     }
@@ -171,7 +171,7 @@ static void test_same_bits(void **state)
     assert_ok(gs_check_same_bits(&report, records[0], records[2], "bits", false, &error), &error);
     assert_int_equal(report.n_failed, 4);
     assert_int_equal(report.checks[6].bar, GS_BAR_NONE);
-    assert_true(report.checks[6].measured == GS_STAGE_COUNT);
+    assert_true(report.checks[6].measured == (double)GS_STAGE_COUNT);
     gs_verify_report_free(&report);
     for (size_t i = 0; i < 4; i++)
         gs_record_close(records[i]);
@@ -589,7 +589,7 @@ static void test_threshold_table(void **state)
         {"exact", "native", "bfloat16", 6e-7, 4e-7, 0.0, NAN, 0.85, 0.0, 0.995, NAN, NAN, 2e-2, 0.90, 0.85},
         {"fast", "native", "float32", 6e-7, 4e-7, 0.98, NAN, 0.95, 0.999, 0.9995, NAN, NAN, 2e-2, 0.98, 0.95},
         {"exact", "q8", "float32", 6e-7, 4e-7, 0.99, NAN, 0.95, 0.999, 0.9995, NAN, NAN, 1e-3, 0.99, 0.95},
-        {"fast", "q8", "float32", 6e-7, 4e-7, 0.98, NAN, 0.93, 0.998, 0.999, NAN, NAN, 2e-2, 0.98, 0.93},
+        {"fast", "q8", "float32", 6e-7, 4e-7, 0.98, NAN, 0.93, 0.998, 0.999, NAN, NAN, 2e-2, 0.97, 0.93},
     };
     assert_int_equal(gs_threshold_count, sizeof table / sizeof *table);
     for (size_t i = 0; i < gs_threshold_count; i++) {

@@ -51,10 +51,10 @@ static void expect_open(const char *name, size_t count, const char *first)
     struct gs_checkpoint *checkpoint;
     struct gs_error error;
     struct gs_arena arena = {0};
-    const char *text = "", *path = test_path_join(folder, name).text;
+    const char *text = "";
     size_t size = 0;
     char whole[1024];
-    snprintf(whole, sizeof whole, "%s", path);
+    snprintf(whole, sizeof whole, "%s", test_path_join(folder, name).text);
     assert_ok(gs_checkpoint_open(whole, &checkpoint, &error), &error);
     assert_int_equal(gs_checkpoint_layout(checkpoint), GS_LAYOUT_GGUF);
     assert_int_equal(gs_checkpoint_count(checkpoint), count);

@@ -2,6 +2,7 @@
 #ifndef TESTS_HUB_STAND_IN_H
 #define TESTS_HUB_STAND_IN_H
 
+#include "base/system.h"
 #include "tests/support/check.h"
 #include "tests/support/files.h"
 
@@ -25,8 +26,8 @@ static inline struct stand_in stand_in_start(void)
 {
     struct stand_in hub = {.truth = test_folder_make()};
     int to[2], from[2], hub_port, cdn_port;
-    assert_int_equal(pipe2(to, O_CLOEXEC), 0);
-    assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+    assert_int_equal(gs_system_pipe(to), 0);
+    assert_int_equal(gs_system_pipe(from), 0);
     hub.child = fork();
     assert_true(hub.child >= 0);
     if (hub.child == 0) {

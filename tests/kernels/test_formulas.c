@@ -184,6 +184,47 @@ static void attention(void **state)
         check_kernel("attend", expect_attention, shapes[i][0], shapes[i][1], shapes[i][2]);
 }
 
+/* What spans were asked for, and their merge. */
+struct span_log {
+    int64_t next; /* position */
+    int64_t n_spans, n_merged;
+};
+
+static void log_span(const struct gs_fast_attention *part)
+{
+    struct span_log *log = part->work;
+    assert_int_equal(part->first, log->next);
+    assert_true(part->last >= part->first);
+    log->next = part->last + 1;
+    log->n_spans++;
+}
+
+static void log_merge(const struct gs_fast_attention *whole, int64_t n_spans)
+{
+    ((struct span_log *)whole->work)->n_merged = n_spans;
+}
+
+/* Each position in one span, in order; few spans however long the context. */
+static void spans_cover_every_position(void **state)
+{
+    (void)state;
+    static const int64_t lasts[] = {0, 1, 511, 512, 4095, 8191, 8192, 16384, 131071, 1000000};
+    struct gs_fast_kernels kernels = {.attend = log_span, .merge_spans = log_merge};
+    for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++)
+        for (int window = 0; window < 2; window++) {
+            int64_t last = lasts[i], first = window && last > 127 ? last - 127 : 0;
+            struct span_log log = {.next = first};
+            struct gs_fast_attention whole = {
+                .first = first, .last = last, .n_head = 8, .d_head = 64, .work = &log};
+            gs_fast_attend(&kernels, &whole);
+            assert_int_equal(log.next, last + 1);
+            assert_int_equal(log.n_spans, gs_fast_span_count(first, last));
+            assert_int_equal(log.n_merged, log.n_spans);
+            assert_true(log.n_spans <= (window ? 2 : GS_FAST_SPANS));
+            assert_true(window || last < 8191 || log.n_spans > GS_FAST_SPANS / 2);
+        }
+}
+
 static void vectors(void **state)
 {
     (void)state;
@@ -201,6 +242,7 @@ int main(void)
         cmocka_unit_test(products),
         cmocka_unit_test(attention),
         cmocka_unit_test(vectors),
+        cmocka_unit_test(spans_cover_every_position),
     };
     return cmocka_run_group_tests_name("kernels/formulas", tests, NULL, NULL);
 }

@@ -82,12 +82,29 @@ static void worked_examples(void **state)
     assert_true(out[64] == 77.0f);
 }
 
+/* A block of GGUF's form has the same values in the form of safetensors. */
+static void a_block_is_parted(void **state)
+{
+    (void)state;
+    uint8_t block[GS_MXFP4_BLOCK_BYTES] = {130}, codes[GS_MXFP4_GROUP_BYTES], scale = 0;
+    float expected[GS_MXFP4_GROUP], found[GS_MXFP4_GROUP];
+    for (int k = 0; k < GS_MXFP4_GROUP_BYTES; k++)
+        block[1 + k] = (uint8_t)(k * 29 + 7);
+    gs_mxfp4_part_gguf(block, codes, &scale);
+    assert_int_equal(scale, 130);
+    gs_mxfp4_dequantize_gguf(block, GS_MXFP4_GROUP, expected);
+    gs_mxfp4_dequantize(codes, &scale, GS_MXFP4_GROUP, found);
+    for (int i = 0; i < GS_MXFP4_GROUP; i++)
+        assert_same_bits(found[i], expected[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scales_are_powers_of_two),
         cmocka_unit_test(every_code_with_every_scale),
         cmocka_unit_test(worked_examples),
+        cmocka_unit_test(a_block_is_parted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,5 +136,5 @@ def test_litellm(server):
 def test_curl(server):
     out = subprocess.run(["curl", "-sS", "--noproxy", "*", server.url + "/v1/chat/completions", "-H", f"Authorization: Bearer {server.key}",
                           "-H", "Content-Type: application/json", "-d", json.dumps({"messages": JAPAN, "temperature": 0})],
-                         capture_output=True, timeout=60, check=True)
+                         capture_output=True, timeout=600, check=True)
     assert json.loads(out.stdout)["choices"][0]["message"]["content"] == "The capital of Japan is Tokyo."

@@ -43,7 +43,7 @@ def home(tmp_path):
 
 
 def run(command, home, **environment):
-    return subprocess.run(command, cwd=home / "work", capture_output=True, text=True, timeout=170, stdin=subprocess.DEVNULL,
+    return subprocess.run(command, cwd=home / "work", capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
                           env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8", **environment})
 
 

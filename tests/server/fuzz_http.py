@@ -2,13 +2,15 @@
 
     GOSSAMER=build/gossamer build/venv/bin/python tests/server/fuzz_http.py [SECONDS [SEED]]
 
-Three kinds in turn: valid JSON whose values are exchanged (grammar-aware), bodies whose bytes are, and whole
+Scripted tokens stand in for the model of one server; the other has the demo model, few tokens of context, and a
+small cache in memory and on disk. Three kinds in turn: valid JSON whose values are exchanged (grammar-aware), bodies whose bytes are, and whole
 requests whose bytes are. A reply must be HTTP, never 500, JSON where it is an error; the process must live.
 """
 import json
 import random
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -38,6 +40,7 @@ SEEDS = [
                       "tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "auto"}}),
     ("/tokenize", {"content": "x"}), ("/detokenize", {"tokens": [1, 2]}),
 ]
+ANSWER_SECONDS = 300  # a busy machine may take long; no answer at all is what is looked for
 VALUES = [None, True, False, 0, -1, 1, 2 ** 31, 2 ** 63, -2 ** 63, 1e308, 0.5, "", "x", "auto", "\u0000", "💖", "<|end|>", "a" * 300,
           [], {}, [[]], [None], {"type": "function"}, {"type": "text"}, {"": {}}, ["a"] * 6]
 
@@ -92,11 +95,21 @@ def request(path, body):
 
 
 def ask(port, data, seconds):
+    """Waits in short turns: where the whole machine stands still, that is one turn, however long it lasts."""
+    turn = min(seconds, 1.0)
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
-        parts = []
+        parts, turns = [], int(seconds / turn)
         try:
             connection.sendall(data)
-            while part := connection.recv(65536):
+            connection.settimeout(turn)
+            while turns > 0:
+                try:
+                    part = connection.recv(65536)
+                except TimeoutError:
+                    turns -= 1
+                    continue
+                if not part:
+                    break
                 parts.append(part)
         except (TimeoutError, ConnectionResetError, BrokenPipeError):
             pass
@@ -123,9 +136,13 @@ def main():
     counts = {}
     script = ["<|channel|>analysis<|message|>t<|end|><|start|>assistant<|channel|>final<|message|>Hi<|return|>",
               "<|channel|>commentary to=functions.f<|message|>{}<|call|>", "<|channel|>final<|message|>never ends"]
-    with Server("--quiet", "--ctx", "4096", script=[line(s) for s in script]) as server:
+    with Server("--quiet", "--ctx", "4096", script=[line(s) for s in script]) as scripted, \
+            tempfile.TemporaryDirectory() as folder, \
+            Server("--quiet", "--ctx", "192", "--cache-mib", "4", "--cache-dir", folder, "--cache-dir-mib", "2",
+                   "--cache-dir-seconds", "0") as modelled:
         end = time.time() + seconds
         while time.time() < end:
+            server = generator.choice([scripted, modelled])
             path, body = generator.choice(SEEDS)
             for _ in range(generator.randrange(1, 4)):
                 body = exchange(body, generator)
@@ -135,10 +152,11 @@ def main():
                 data = request(path, scramble(json.dumps(body).encode(), generator))
             elif kind < 0.5:
                 data, whole = scramble(data, generator), False
-            status = check(ask(server.port, data, 20 if whole else 0.3), data, whole)
+            status = check(ask(server.port, data, ANSWER_SECONDS if whole else 0.3), data, whole)
             counts[status] = counts.get(status, 0) + 1
             assert server.process.poll() is None, "the server has ended"
-        assert server.chat().status_code == 200
+        for server in (scripted, modelled):
+            assert server.chat(max_tokens=5).status_code == 200
     print(f"{sum(counts.values())} requests in {seconds:.0f} s: {dict(sorted(counts.items()))}")
 
 

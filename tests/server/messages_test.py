@@ -236,7 +236,8 @@ def test_an_empty_turn():
 
 
 def test_a_stream_that_is_cut_ends_in_an_error():
-    with Server("--ctx", "131072", "--stop-seconds", "0", script=[line("<|channel|>final<|message|>" + "word " * 60000)]) as server:
+    with Server("--ctx", "131072", "--stop-seconds", "0", "--script-pause", "2",
+                script=[line("<|channel|>final<|message|>" + "word " * 60000)]) as server:
         events = []
         with server.client.stream("POST", "/v1/messages", json={"max_tokens": 100000, "messages": ask("x"), "stream": True}) as response:
             for text in response.iter_lines():

@@ -51,7 +51,7 @@ class Site:
 
     def open(self):
         self.page = self.context.new_page()
-        self.page.set_default_timeout(8000)
+        self.page.set_default_timeout(60_000)
         self.page.set_default_navigation_timeout(30000)
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -184,7 +184,7 @@ def test_stop_keeps_what_came_and_ends_the_request(site):
     site.page.keyboard.press("Escape")
     expect(site.answer().locator(".stats")).to_contain_text("stopped")
     expect(site.page.locator("#send")).to_be_visible()
-    deadline = time.time() + 3
+    deadline = time.time() + 300
     while "gone" not in site.standin.paths and time.time() < deadline:
         time.sleep(0.05)
     assert "gone" in site.standin.paths
@@ -474,7 +474,7 @@ def test_what_a_file_says_never_becomes_markup(site, tmp_path):
 def test_huge_and_odd_text_is_drawn_in_time(site, text):
     begin = time.time()
     site.send("x", Answer("", text, pieces=100_000))
-    assert time.time() - begin < 8
+    assert time.time() - begin < 60  # minutes, if something in it were quadratic
     wide = site.page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert not wide
 
@@ -644,16 +644,16 @@ def test_with_the_demo_model(browser):
         page.fill("#message", "What is the capital of France?")
         expect(page.locator("#live")).to_have_text("10 tokens")
         page.keyboard.press("Enter")
-        expect(page.locator(".answer")).to_have_text("The capital of France is Paris.", timeout=30000)
+        expect(page.locator(".answer")).to_have_text("The capital of France is Paris.", timeout=300_000)
         expect(page.locator(".stats")).to_contain_text("tok/s")
         expect(page.locator("#context")).to_be_visible()
         page.fill("#message", "What is the weather in Tokyo?")
         page.keyboard.press("Enter")
-        page.wait_for_selector(".call-form", timeout=30000)
+        page.wait_for_selector(".call-form", timeout=300_000)
         assert json.loads(page.locator(".call pre").inner_text()) == {"location": "Tokyo"}
         page.fill(".call-form textarea", '{"temperature": 21, "sky": "sunny"}')
         page.keyboard.press("Control+Enter")
-        expect(page.locator(".answer").last).to_have_text("It is sunny in Tokyo, with 21 degrees.", timeout=30000)
+        expect(page.locator(".answer").last).to_have_text("It is sunny in Tokyo, with 21 degrees.", timeout=300_000)
         context.close()
         assert complaints == [] and all(url.startswith(server.url) for url in asked)
 

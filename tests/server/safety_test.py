@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from serving import BINARY, MODEL, Server, joined, line  # noqa: E402
+from serving import BINARY, MODEL, PATIENCE, Server, joined, line  # noqa: E402
 
 CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
@@ -30,7 +30,7 @@ def demo():
         yield server
 
 
-def raw(server, data, seconds=15, half_close=False):
+def raw(server, data, seconds=PATIENCE, half_close=False):
     """What comes back until the server closes, or the time is over."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
         connection.sendall(data)
@@ -57,11 +57,22 @@ def status_of(answer):
     return int(match.group(1)) if match else None
 
 
-def wait_running(server, seconds=20):
-    end = time.time() + seconds
+def wait_running(server):
+    end = time.time() + PATIENCE
     while server.metric("running") == 0:
         assert time.time() < end, "nothing runs"
         time.sleep(0.002)
+
+
+def wait_read(server):
+    """Until nothing that was sent lies in a socket's queue, for a little longer than a moment."""
+    port, quiet, end = f":{server.port:04X}", 0, time.time() + PATIENCE
+    while quiet < 5:
+        time.sleep(0.05)
+        lines = [text.split() for text in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        empty = all(x[4] == "00000000:00000000" for x in lines if port in x[1] + x[2] and x[3] == "01")
+        quiet = quiet + 1 if empty else 0
+        assert time.time() < end
 
 
 def alive(server):
@@ -124,6 +135,8 @@ def test_framing(demo):
     for name, request in bad.items():
         answer = raw(demo, request)
         assert answer == b"" or status_of(answer) in (400, 413, 431, 414, 501, 505), (name, answer[:300])
+    answer = raw(demo, head(body, b"Content-Length: 99999999999"))  # more than is read to be answered: at once
+    assert status_of(answer) == 413 and b"the body is too long" in answer
     for method in ("PUT", "PATCH", "OPTIONS", "TRACE", "BREW"):
         answer = raw(demo, head(b"", method=method, kind=None))
         assert status_of(answer) in (405, 501, 400), (method, answer[:200])
@@ -132,7 +145,7 @@ def test_framing(demo):
 
 
 def test_a_million_header_lines(demo):
-    with socket.create_connection(("127.0.0.1", demo.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
         try:
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n")
             for _ in range(1000):
@@ -203,12 +216,17 @@ def test_two_keys_do_not_share_prefixes_where_that_is_asked_for(tmp_path):
 
 def test_other_addresses_need_a_key():
     for host in ("0.0.0.0", "::"):
-        out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", host], capture_output=True, timeout=60)
+        out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", host], capture_output=True, timeout=PATIENCE)
         assert out.returncode == 2 and b"key" in out.stderr and out.stderr.count(b"\n") == 1
-    out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", "example.org"], capture_output=True, timeout=60)
+    out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", "example.org"], capture_output=True, timeout=PATIENCE)
     assert out.returncode == 2
     with Server("--host", "0.0.0.0", "--quiet", key="k" * 20, script=["1"]) as server:
         assert server.client.get("/v1/models").status_code == 200
+
+
+def test_a_backend_that_is_none_is_told_before_a_port():
+    out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--backend", "none"], capture_output=True, timeout=PATIENCE)
+    assert out.returncode == 2 and out.stdout == b"" and b"no backend none" in out.stderr and out.stderr.count(b"\n") == 1
 
 
 def test_slots_are_not_shown_without_keys(demo):
@@ -225,7 +243,9 @@ def test_logs_hold_no_prompts_and_no_control_characters():
         server.client.get("/a%0a%5bERROR%5d%1b%5b31m%e2%80%ae")
         raw(server, b"GET /\x1b[31m HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         server.post(CHAT, {**HELLO, "tools": [{"type": "evil\n[ERROR]\x1b"}]})
-        time.sleep(0.2)
+        end = time.time() + PATIENCE
+        while server.logged().count(CHAT) < 2 and time.time() < end:
+            time.sleep(0.05)
         log = server.logged()
     assert "zebra" not in log and "Anna" not in log and "password" not in log
     assert "\x1b" not in log and "\x07" not in log and "\u202e" not in log
@@ -249,17 +269,11 @@ def test_no_url_is_fetched(demo):
 
 
 def test_slow_heads_are_cut(demo):
-    began = time.time()
-    with socket.create_connection(("127.0.0.1", demo.port), timeout=30) as connection:
-        try:
+    with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # after 10 s, long before the last byte
             for byte in b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 100:
                 connection.sendall(bytes([byte]))
                 time.sleep(0.3)
-                if time.time() - began > 25:
-                    break
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-    assert time.time() - began < 20
     alive(demo)
 
 
@@ -269,12 +283,11 @@ def test_a_client_that_leaves_in_prefill_frees_its_place():
         connection = socket.create_connection(("127.0.0.1", server.port))
         connection.sendall(head(body, b"Content-Length: %d" % len(body)))
         wait_running(server)
-        began = time.time()
         connection.close()
-        while server.metric("running") > 0 and time.time() - began < 10:
+        while server.metric("running") > 0:
             time.sleep(0.02)
-        assert time.time() - began < 1.0
         assert server.metric("cancelled_total") == 1
+        assert server.metric("step_tokens_total") < 40000  # the prompt was not read to its end
         assert server.chat().status_code == 200
 
 
@@ -288,23 +301,21 @@ def test_a_reader_that_never_reads():
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(head(body, b"Content-Length: %d" % len(body)))
-        time.sleep(0.3)
-        began = time.time()
+        wait_running(server)  # the script's first line is its
         assert server.chat().json()["choices"][0]["message"]["content"] == "x"
-        assert time.time() - began < 5
-        for _ in range(100):
-            if server.metric("running") == 0:
-                break
+        end = time.time() + PATIENCE
+        while server.metric("running") > 0:
+            assert time.time() < end
             time.sleep(0.1)
-        assert server.metric("running") == 0 and server.metric("cancelled_total") == 1
+        assert server.metric("cancelled_total") == 1
         connection.close()
 
 
 def test_a_full_queue_refuses():
-    slow = "<|channel|>final<|message|>" + "word " * 4000 + "<|return|>"
-    with Server("--quiet", "--parallel", "1", "--queue", "4", "--ctx", "131072", script=[line(slow)]) as server:
+    slow = "<|channel|>final<|message|>" + "word " * 40 + "<|return|>"
+    with Server("--quiet", "--parallel", "1", "--queue", "4", "--script-pause", "10", script=[line(slow)]) as server:
         def ask(_):
-            with httpx.Client(base_url=server.url, timeout=120, trust_env=False, verify=False) as client:
+            with httpx.Client(base_url=server.url, timeout=PATIENCE, trust_env=False, verify=False) as client:
                 return client.post(CHAT, json=HELLO)
 
         with ThreadPoolExecutor(100) as pool:
@@ -320,14 +331,14 @@ def test_a_full_queue_refuses():
 
 
 def test_term_lets_answers_end_and_cuts_what_does_not():
-    short = "<|channel|>final<|message|>" + "word " * 20000 + "<|return|>"  # long enough to be seen running
-    server = Server("--quiet", "--ctx", "131072", "--stop-seconds", "20", script=[line(short)])
+    short = "<|channel|>final<|message|>" + "word " * 100 + "<|return|>"  # a second: seen running
+    server = Server("--quiet", "--stop-seconds", str(PATIENCE), "--script-pause", "10", script=[line(short)])
     results = []
     thread = threading.Thread(target=lambda: results.append(server.stream_chat()))
     thread.start()
     wait_running(server)
     server.process.send_signal(signal.SIGTERM)
-    thread.join(60)
+    thread.join(PATIENCE)
     assert results and results[0][-1] == "[DONE]" and joined(results[0])["finish_reason"] == "stop"
     server.close()
 
@@ -343,7 +354,7 @@ def test_term_cuts_with_a_last_event():
         thread.start()
         wait_running(server)
         server.process.send_signal(signal.SIGTERM)
-        thread.join(30)
+        thread.join(PATIENCE)
         assert results and results[0][-1]["error"]["code"] == "shutting_down"
 
 
@@ -354,7 +365,7 @@ def test_term_among_many_requests():
     ends, bad = [], []
 
     def ask(number):
-        with httpx.Client(base_url=server.url, timeout=20, trust_env=False, verify=False) as client:
+        with httpx.Client(base_url=server.url, timeout=PATIENCE, trust_env=False, verify=False) as client:
             while True:
                 try:
                     if number % 2:
@@ -379,11 +390,10 @@ def test_term_among_many_requests():
         thread.start()
     time.sleep(0.7)
     server.process.send_signal(signal.SIGTERM)
-    began = time.time()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     server.close()
-    assert not bad and len(ends) == 24 and time.time() - began < 15, (bad, ends)
+    assert not bad and len(ends) == 24, (bad, ends)
     assert "ReadTimeout" not in ends
 
 
@@ -405,9 +415,9 @@ def test_killed_and_started_again():
         thread.start()
     wait_running(first)
     first.process.kill()
-    first.process.wait(10)
+    first.process.wait(PATIENCE)
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert len(results) == 4 and not any(r and r[-1] == "[DONE]" for r in results)
     first.client.close()
     first.log.close()
@@ -425,7 +435,7 @@ def test_bodies_together_are_bounded():
         held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
         for connection in held:
             connection.sendall(request[:-1])
-        time.sleep(0.5)
+        wait_read(server)
         answer = raw(server, request)
         assert status_of(answer) == 503 and b"overloaded" in answer and b"Retry-After: 1" in answer
         assert server.chat().status_code == 200  # what is left is for short ones
@@ -433,7 +443,7 @@ def test_bodies_together_are_bounded():
         assert held[0].recv(100).startswith(b"HTTP/1.1 200")
         for connection in held:
             connection.close()
-        end = time.time() + 5
+        end = time.time() + PATIENCE
         while status_of(raw(server, request)) != 200:
             assert time.time() < end
             time.sleep(0.05)

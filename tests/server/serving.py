@@ -12,6 +12,7 @@ import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("GOSSAMER", str(ROOT / "build/gossamer"))
+PATIENCE = 900  # seconds for what must come, however busy the machine
 MODEL = str(ROOT / "models/demo")
 
 
@@ -50,17 +51,18 @@ class Server:
         said = self.process.stdout.readline().decode()
         match = re.search(r":(\d+)$", said.strip())
         if not match:
-            self.process.wait(30)
+            self.process.wait(PATIENCE)
             raise RuntimeError(f"the server did not start: {self.log_path.read_text()}")
         self.port = int(match.group(1))
         self.url = f"http://127.0.0.1:{self.port}"
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=120, trust_env=False, verify=False)
+        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False, verify=False)
         if wait:
             self.wait_ready()
 
     def wait_ready(self):
-        for _ in range(1200):
+        end = time.time() + PATIENCE
+        while time.time() < end:
             if self.client.get("/health").status_code == 200:
                 return
             time.sleep(0.05)
@@ -72,7 +74,7 @@ class Server:
     def __exit__(self, *_):
         self.close()
 
-    def close(self, seconds=30):
+    def close(self, seconds=PATIENCE):
         """Stops it as a service manager does; it must end well."""
         self.client.close()
         if self.process.poll() is None:

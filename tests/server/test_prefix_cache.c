@@ -16,21 +16,33 @@ struct fixture {
     int32_t tokens[N_CTX];
 };
 
-static int set_up(void **state)
+static int set_up_with(void **state, enum gs_precision precision)
 {
     struct fixture *f = calloc(1, sizeof *f);
+    const struct gs_engine_options engine_options = {.backend = "cpu", .precision = precision};
     struct gs_error error;
     struct tiny_options options = tiny_options_default();
     options.n_layer = 2;
     f->folder = test_folder_make();
     tiny_checkpoint_write(&options, f->folder);
-    assert_ok(gs_engine_open(f->folder, NULL, &f->engine, &error), &error);
+    assert_ok(gs_engine_open(f->folder, &engine_options, &f->engine, &error), &error);
     assert_ok(gs_prefix_cache_open(f->engine, 8u << 20, &f->cache, &error), &error);
     f->n_vocab = (size_t)gs_engine_info(f->engine)->n_vocab;
     for (size_t i = 0; i < N_CTX; i++)
         f->tokens[i] = (int32_t)((i * 31 + i / 5) % 120);
     *state = f;
     return 0;
+}
+
+static int set_up(void **state)
+{
+    return set_up_with(state, GS_PRECISION_EXACT);
+}
+
+/* Other layouts of the caches; the same bits on this backend all the same. */
+static int set_up_fast(void **state)
+{
+    return set_up_with(state, GS_PRECISION_FAST);
 }
 
 static int tear_down(void **state)
@@ -90,6 +102,15 @@ static size_t use(const struct fixture *f, size_t scope, const int32_t *tokens, 
     gs_session_close(state.session);
     gs_session_close(cold.session);
     return reused;
+}
+
+/* At least so many; where the rings reach no further than a step of the exact forward, not more. */
+static void uses(const struct fixture *f, const int32_t *tokens, size_t count, size_t expected)
+{
+    size_t reused = use(f, 0, tokens, count);
+    assert_true(reused >= expected);
+    if (gs_batch_max_tokens(f->engine) <= 256)
+        assert_int_equal(reused, expected);
 }
 
 static void a_prefix_is_found_and_exact(void **state)
@@ -166,6 +187,88 @@ static void the_budget_holds(void **state)
     f->tokens[0] = 0;
 }
 
+/*
+ * A conversation that grows is one timeline: each turn's end is a mark of it, and each, with the tokens just
+ * before it, can be gone on from bit for bit.
+ */
+static void turns_are_marks_of_one_timeline(void **state)
+{
+    struct fixture *f = *state;
+    int32_t other[N_CTX];
+    const size_t turns[] = {100, 400, 800, 1200};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++)
+        keep(f, 0, turns[i]);
+    struct gs_prefix_figures figures = gs_prefix_cache_figures(f->cache);
+    assert_int_equal(figures.n_entry, 1);
+    /* The longest, and of the others a part that has the size of the window. */
+    assert_true(figures.bytes < gs_session_bytes(f->engine, 1200) + 3 * gs_session_bytes(f->engine, 33));
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        memcpy(other, f->tokens, sizeof other);
+        other[turns[i]] ^= 1; /* another message there */
+        uses(f, other, turns[i] + 50, turns[i]);
+        assert_int_equal(use(f, 0, f->tokens, turns[i]), turns[i] - 1); /* the same again */
+    }
+    memcpy(other, f->tokens, sizeof other);
+    other[790] ^= 1; /* a little before a mark */
+    uses(f, other, 900, 790);
+    other[700] ^= 1;
+    uses(f, other, 900, 400);
+    gs_prefix_cache_clear(f->cache);
+    assert_int_equal(gs_prefix_cache_figures(f->cache).bytes, 0);
+}
+
+/* What a branch goes on from stays when the timeline that held it goes. */
+static void marks_outlive_their_timeline(void **state)
+{
+    struct fixture *f = *state;
+    struct gs_prefix_cache *before = f->cache, *small;
+    struct gs_error error;
+    assert_ok(gs_prefix_cache_open(f->engine, 5 * gs_session_bytes(f->engine, 700) / 2, &small, &error),
+              &error);
+    f->cache = small;
+    keep(f, 0, 100);
+    keep(f, 0, 700);
+    int32_t last = f->tokens[699];
+    f->tokens[110] ^= 1;
+    keep(f, 0, 700); /* a branch behind 100, of which the other has a mark */
+    assert_int_equal(gs_prefix_cache_figures(small).n_entry, 2);
+    f->tokens[50] ^= 1;
+    keep(f, 0, 700); /* something else: the first goes */
+    f->tokens[50] ^= 1;
+    assert_int_equal(gs_prefix_cache_figures(small).n_entry, 2);
+    f->tokens[105] ^= 1;
+    assert_int_equal(use(f, 0, f->tokens, 300), 100);
+    f->tokens[105] ^= 1;
+    f->tokens[110] ^= 1;
+    f->tokens[699] = last;
+    assert_true(gs_prefix_cache_figures(small).bytes <= gs_prefix_cache_figures(small).max_bytes);
+    gs_prefix_cache_close(small);
+    f->cache = before;
+}
+
+/* More ends than there is room for marks: the first stays, the instructions', and the last ones. */
+static void marks_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    int32_t other[N_CTX];
+    struct gs_timeline_state timeline = open_state(f);
+    struct gs_error error;
+    for (size_t count = 40; count <= 1200; count += 40) {
+        assert_ok(gs_session_append(timeline.session, f->tokens + count - 40, 40, &error), &error);
+        timeline.least = gs_timeline_least(f->engine, count);
+        gs_prefix_cache_keep(f->cache, 0, &timeline);
+    }
+    gs_session_close(timeline.session);
+    assert_int_equal(gs_prefix_cache_figures(f->cache).n_entry, 1);
+    memcpy(other, f->tokens, sizeof other);
+    other[60] ^= 1;
+    uses(f, other, 100, 40);
+    memcpy(other, f->tokens, sizeof other);
+    other[900] ^= 1;
+    uses(f, other, 1000, 880);
+    gs_prefix_cache_clear(f->cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +276,14 @@ int main(void)
         cmocka_unit_test(rings_reach_back_so_far),
         cmocka_unit_test(scopes_do_not_share),
         cmocka_unit_test(the_budget_holds),
+        cmocka_unit_test(turns_are_marks_of_one_timeline),
+        cmocka_unit_test(marks_outlive_their_timeline),
+        cmocka_unit_test(marks_are_bounded),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    const struct CMUnitTest fast[] = {
+        cmocka_unit_test(turns_are_marks_of_one_timeline),
+        cmocka_unit_test(marks_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down) +
+           cmocka_run_group_tests_name("fast", fast, set_up_fast, tear_down);
 }

@@ -13,8 +13,15 @@ size_t kernel_variant_count(void)
     return gs_kernels_count();
 }
 
+size_t kernel_checked_count(void)
+{
+    return gs_kernels_count() + (gs_kernels_find("avx512bf16") != NULL);
+}
+
 struct kernel_variant kernel_variant_at(size_t index)
 {
+    if (index == gs_kernels_count())
+        return (struct kernel_variant){kernel_tiles_model.isa, NULL, &kernel_tiles_model};
     const struct gs_kernels *exact = gs_kernels_at(index);
     return (struct kernel_variant){exact->isa, exact, gs_fast_kernels_find(exact->isa)};
 }
@@ -236,6 +243,34 @@ static void call_swiglu(const struct kernel_run *run, const struct kernel_varian
     variant->fast->swiglu(run->x[0], run->shape.n, 7.0f, 1.702f, (float *)(void *)run->out);
 }
 
+/* The output begins as another row. */
+static void prepare_add(struct kernel_run *run)
+{
+    run->x[0] = guarded_floats(run, run->shape.n);
+    run->w = guarded_floats(run, run->shape.n);
+    set_out(run, run->shape.n * sizeof(float));
+}
+
+static void call_add(const struct kernel_run *run, const struct kernel_variant *variant)
+{
+    memcpy(run->out, run->w, run->out_size);
+    variant->fast->add_scaled((float *)(void *)run->out, run->x[0], 0.3f, run->shape.n);
+}
+
+/* Three heads of 2n. */
+static void prepare_rotate(struct kernel_run *run)
+{
+    run->x[0] = guarded_floats(run, 6 * run->shape.n);
+    run->w = guarded_floats(run, 2 * run->shape.n); /* cosine, sine */
+    set_out(run, 6 * run->shape.n * sizeof(float));
+}
+
+static void call_rotate(const struct kernel_run *run, const struct kernel_variant *variant)
+{
+    memcpy(run->out, run->x[0], run->out_size);
+    variant->fast->rotate(run->w, run->w + run->shape.n, 2 * run->shape.n, (float *)(void *)run->out, 3);
+}
+
 /* ---------------------------------------------------------------- fast kernels: products */
 
 static void make_q8(struct kernel_run *run, enum gs_q8_order order)
@@ -340,7 +375,7 @@ static void prepare_attend(struct kernel_run *run)
 
 static void call_attend(const struct kernel_run *run, const struct kernel_variant *variant)
 {
-    variant->fast->attend(&run->attention);
+    gs_fast_attend(variant->fast, &run->attention);
 }
 
 /* ---------------------------------------------------------------- work */
@@ -392,7 +427,8 @@ static double attention_count(const struct kernel_shape *s)
 
 /* ---------------------------------------------------------------- the table */
 
-#define ROWS KERNEL_MAX_ROWS
+#define ROWS      KERNEL_MAX_ROWS
+#define ATTENTION 4e-3 /* a probability may be rounded to the other bfloat16 beside it */
 
 const struct kernel_case kernel_cases[] = {
     {"dot", true, 0, 1, 1, 13, prepare_dot, call_dot, float_bytes, product_count},
@@ -408,17 +444,22 @@ const struct kernel_case kernel_cases[] = {
     {"round_bf16", true, 0, 1, 1, 1, prepare_round, call_round, float_bytes, element_count},
     {"rms_norm", false, 1e-5, 1, 1, 1, prepare_norm, call_norm, pair_bytes, element_count},
     {"swiglu", false, 1e-5, 1, 1, 1, prepare_swiglu, call_swiglu, pair_bytes, element_count},
+    {"add_scaled", true, 0, 1, 1, 1, prepare_add, call_add, pair_bytes, element_count},
+    {"rotate", true, 0, 1, 1, 1, prepare_rotate, call_rotate, float_bytes, element_count},
     {"mxfp4_q8", false, 2e-5, 32, ROWS, 40, prepare_mxfp4, call_mxfp4, mxfp4_bytes, product_count},
     {"mxfp4_q8, GGUF", false, 2e-5, 32, ROWS, 40, prepare_mxfp4_gguf, call_mxfp4, mxfp4_bytes, product_count},
     {"q8_0_q8", false, 2e-5, 32, ROWS, 40, prepare_q8_0, call_q8_0, q8_0_bytes, product_count},
     {"bf16_bf16", false, 2e-5, 32, ROWS, 40, prepare_bf16, call_bf16, bf16_bytes, product_count},
-    {"attend", false, 1e-4, 2, 8, 700, prepare_attend, call_attend, cache_bytes, attention_count},
+    {"attend", false, ATTENTION, 2, 8, 700, prepare_attend, call_attend, cache_bytes, attention_count},
 };
 const size_t kernel_case_count = sizeof kernel_cases / sizeof *kernel_cases;
 
 bool kernel_has(const struct kernel_case *kernel, const struct kernel_variant *variant)
 {
+    bool is_tiled = kernel->call == call_mxfp4 || kernel->call == call_q8_0;
     bool is_exact_table = kernel->call == call_dot || kernel->call == call_dequantize;
+    if (variant->fast == &kernel_tiles_model)
+        return is_tiled;
     return is_exact_table || variant->fast != NULL;
 }
 

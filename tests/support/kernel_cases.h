@@ -20,6 +20,12 @@ struct kernel_variant {
 size_t kernel_variant_count(void); /* 0 is generic */
 struct kernel_variant kernel_variant_at(size_t index);
 
+/* The products for AMX with its instructions in C (tiles_model.c); what is around them is AVX-512. */
+extern const struct gs_fast_kernels kernel_tiles_model;
+
+/* Those of this processor, and the model where it runs: for checks, not for speed. */
+size_t kernel_checked_count(void);
+
 struct kernel_shape {
     size_t n;      /* elements of a row; attend: the head's */
     size_t n_rows; /* of weights; attend: query heads */

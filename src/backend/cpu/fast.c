@@ -6,213 +6,13 @@
  * A row's arithmetic is the kernels', which treat every row by itself, and sums over experts go in ascending
  * order: a token's bits do not depend on what shares its call, nor on the number of threads.
  */
-#include "backend/cpu/fast.h"
+#include "backend/cpu/fast_state.h"
 
-#include "backend/cpu/fast_kernels.h"
 #include "base/status.h"
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define UNIT_ROWS 64 /* rows of gate and up whose 32 units are a block of the next stage's activations */
-
-/* A layer's vectors as float32, and the router's matrix. */
-struct layer {
-    float *attention_norm, *mlp_norm; /* [d_model] */
-    float *sinks;                     /* [n_head] */
-    float *bias[4];                   /* of q, k, v, o */
-    float *router;                    /* [n_expert][d_model] */
-    float *router_bias;               /* [n_expert] */
-};
-
-/* Rows of a stage's input, in each form that the weights that they meet want. */
-struct input {
-    int64_t n;              /* of a row */
-    float *f32;             /* [T][n] */
-    uint16_t *bf16;         /* [T][n] */
-    struct gs_q8_chunk *q8; /* [T][chunks]; GS_Q8_HALVES */
-    const float **f32_rows; /* [T] */
-    const uint16_t **bf16_rows;
-    const struct gs_q8_chunk **q8_rows;
-};
-
-struct gs_fast {
-    const struct gs_fast_kernels *kernels;
-    struct gs_arena arena;
-    uint64_t bytes;
-    struct layer *layers; /* [n_layer] */
-    float *norm;          /* [d_model] */
-    enum gs_q8_order expert_order;
-
-    /* Scratch for GS_CPU_FAST_MAX_TOKENS rows; T is the number of rows of the forward under way. */
-    float *hidden;                                    /* [T][d_model]: the residual stream */
-    struct input normed, attended;                    /* of d_model, of n_head*d_head */
-    float *query, *key, *value;                       /* [T][n_head*d_head], [T][n_kv_head*d_head] twice */
-    float *cosine, *sine;                             /* [T][d_head/2] */
-    float *projected;                                 /* [T][d_model]: a block's output */
-    float *router;                                    /* [T][n_expert] */
-    float *choice, *choice_weight;                    /* [T][n_active] */
-    struct gs_q8_chunk *expert_in;                    /* [T][chunks of d_model] */
-    struct gs_q8_chunk *activated;                    /* [T*n_active][chunks of d_ff] */
-    float *expert_out;                                /* [T*n_active][d_model] */
-    struct gs_cpu_route *routes;                      /* [T*n_active], by expert, then by row */
-    int64_t *first_route;                             /* [n_expert+1] */
-    int64_t *route_of;                                /* [T*n_active]: a row's routes by ascending expert */
-    int64_t *active;                                  /* [n_expert]: experts that have routes */
-    const struct gs_q8_chunk **gate_up_in, **down_in; /* [T*n_active] */
-
-    /* Of each thread. */
-    unsigned char *work; /* a product's, or attention's */
-    size_t work_bytes;
-    float *tile; /* [T][UNIT_ROWS], or a row of weights */
-    size_t tile_floats;
-};
-
-/* ---------------------------------------------------------------- opening */
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-/* Aligned to 64 bytes. */
-static void *take(struct gs_fast *fast, int64_t count, size_t size)
-{
-    size_t bytes;
-    if (__builtin_mul_overflow((size_t)count, size, &bytes) || bytes > SIZE_MAX - 64)
-        return NULL;
-    char *memory = gs_arena_alloc(&fast->arena, bytes + 64);
-    fast->bytes += bytes;
-    return memory ? memory + (64 - (uintptr_t)memory % 64) % 64 : NULL;
-}
-
-static bool take_input(struct gs_fast *fast, struct input *input, int64_t n)
-{
-    int64_t rows = GS_CPU_FAST_MAX_TOKENS, chunks = (int64_t)gs_q8_chunk_count((size_t)n);
-    input->n = n;
-    if (!(input->f32 = take(fast, rows * n, sizeof *input->f32)) ||
-        !(input->bf16 = take(fast, rows * n, sizeof *input->bf16)) ||
-        !(input->q8 = take(fast, rows * chunks, sizeof *input->q8)) ||
-        !(input->f32_rows = take(fast, rows, sizeof *input->f32_rows)) ||
-        !(input->bf16_rows = take(fast, rows, sizeof *input->bf16_rows)) ||
-        !(input->q8_rows = take(fast, rows, sizeof *input->q8_rows)))
-        return false;
-    for (int64_t t = 0; t < rows; t++) {
-        input->f32_rows[t] = input->f32 + t * n;
-        input->bf16_rows[t] = input->bf16 + t * n;
-        input->q8_rows[t] = input->q8 + t * chunks;
-    }
-    return true;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static bool take_thread_scratch(struct gs_fast *fast, const struct gs_config *c, size_t n_threads)
-{
-    size_t widest = larger(larger((size_t)c->d_model, (size_t)(c->n_head * c->d_head)), (size_t)c->d_ff);
-    size_t attention = gs_fast_attention_bytes(c->n_head / c->n_kv_head, c->d_head);
-    fast->work_bytes = round_up(larger(gs_fast_work_bytes(widest), attention), 64);
-    fast->tile_floats = round_up(larger(GS_CPU_FAST_MAX_TOKENS * UNIT_ROWS, widest), 16);
-    return (fast->work = take(fast, (int64_t)n_threads, fast->work_bytes)) &&
-           (fast->tile = take(fast, (int64_t)(n_threads * fast->tile_floats), sizeof *fast->tile));
-}
-
-static bool take_scratch(struct gs_fast *fast, const struct gs_config *c, size_t n_threads)
-{
-    int64_t n = GS_CPU_FAST_MAX_TOKENS, routes = n * c->n_active, kv_width = c->n_kv_head * c->d_head;
-    int64_t chunks = (int64_t)gs_q8_chunk_count((size_t)c->d_model);
-    int64_t ff_chunks = (int64_t)gs_q8_chunk_count((size_t)c->d_ff);
-    return (fast->hidden = take(fast, n * c->d_model, sizeof(float))) &&
-           take_input(fast, &fast->normed, c->d_model) &&
-           take_input(fast, &fast->attended, c->n_head * c->d_head) &&
-           (fast->query = take(fast, n * c->n_head * c->d_head, sizeof(float))) &&
-           (fast->key = take(fast, n * kv_width, sizeof(float))) &&
-           (fast->value = take(fast, n * kv_width, sizeof(float))) &&
-           (fast->cosine = take(fast, n * c->d_head / 2, sizeof(float))) &&
-           (fast->sine = take(fast, n * c->d_head / 2, sizeof(float))) &&
-           (fast->projected = take(fast, n * c->d_model, sizeof(float))) &&
-           (fast->router = take(fast, n * c->n_expert, sizeof(float))) &&
-           (fast->choice = take(fast, routes, sizeof(float))) &&
-           (fast->choice_weight = take(fast, routes, sizeof(float))) &&
-           (fast->expert_in = take(fast, n * chunks, sizeof *fast->expert_in)) &&
-           (fast->activated = take(fast, routes * ff_chunks, sizeof *fast->activated)) &&
-           (fast->expert_out = take(fast, routes * c->d_model, sizeof(float))) &&
-           (fast->routes = take(fast, routes, sizeof *fast->routes)) &&
-           (fast->first_route = take(fast, c->n_expert + 1, sizeof *fast->first_route)) &&
-           (fast->route_of = take(fast, routes, sizeof *fast->route_of)) &&
-           (fast->active = take(fast, c->n_expert, sizeof *fast->active)) &&
-           (fast->gate_up_in = take(fast, routes, sizeof *fast->gate_up_in)) &&
-           (fast->down_in = take(fast, routes, sizeof *fast->down_in)) &&
-           take_thread_scratch(fast, c, n_threads);
-}
-
-static float *copy_matrix(struct gs_fast *fast, const struct gs_matrix *matrix)
-{
-    float *copy = take(fast, matrix->rows * matrix->columns, sizeof *copy);
-    for (int64_t r = 0; copy && r < matrix->rows; r++)
-        gs_matrix_row(matrix, r, copy + r * matrix->columns);
-    return copy;
-}
-
-static bool copy_vectors(struct gs_fast *fast, const struct gs_weights *weights)
-{
-    if (!(fast->layers = take(fast, weights->config.n_layer, sizeof *fast->layers)) ||
-        !(fast->norm = copy_matrix(fast, &weights->norm)))
-        return false;
-    for (int64_t i = 0; i < weights->config.n_layer; i++) {
-        const struct gs_layer_weights *from = &weights->layers[i];
-        struct layer *to = &fast->layers[i];
-        if (!(to->attention_norm = copy_matrix(fast, &from->attention_norm)) ||
-            !(to->mlp_norm = copy_matrix(fast, &from->mlp_norm)) ||
-            !(to->sinks = copy_matrix(fast, &from->sinks)) ||
-            !(to->bias[0] = copy_matrix(fast, &from->q_bias)) ||
-            !(to->bias[1] = copy_matrix(fast, &from->k_bias)) ||
-            !(to->bias[2] = copy_matrix(fast, &from->v_bias)) ||
-            !(to->bias[3] = copy_matrix(fast, &from->o_bias)) ||
-            !(to->router = copy_matrix(fast, &from->router)) ||
-            !(to->router_bias = copy_matrix(fast, &from->router_bias)))
-            return false;
-    }
-    return true;
-}
-
-gs_status gs_fast_open(struct gs_device *device, struct gs_fast **out, struct gs_error *error)
-{
-    const struct gs_weights *weights = device->weights;
-    *out = NULL;
-    struct gs_fast *fast = calloc(1, sizeof *fast);
-    if (!fast)
-        return gs_fail_memory(error, sizeof *fast);
-    fast->kernels = device->fast_kernels;
-    /* All layers of a checkpoint are in one format. */
-    fast->expert_order = weights->layers[0].gate_up.scales ? GS_Q8_PAIRS : GS_Q8_HALVES;
-    if (!copy_vectors(fast, weights) ||
-        !take_scratch(fast, &weights->config, gs_threads_count(device->threads))) {
-        gs_status status = gs_fail_memory(error, fast->bytes);
-        gs_fast_close(fast);
-        return status;
-    }
-    *out = fast;
-    return GS_OK;
-}
-
-void gs_fast_close(struct gs_fast *fast)
-{
-    if (!fast)
-        return;
-    gs_arena_free(&fast->arena);
-    free(fast);
-}
-
-uint64_t gs_fast_bytes(const struct gs_fast *fast)
-{
-    return fast->bytes;
-}
 
 /* ---------------------------------------------------------------- dense layers */
 
@@ -225,7 +25,7 @@ struct dense {
 
 struct dense_job {
     struct gs_device *device;
-    const struct input *input;
+    const struct gs_fast_input *input;
     int64_t n_in;
     struct dense parts[3];
     size_t n_parts;
@@ -301,7 +101,7 @@ static void run_dense(struct dense_job *job)
 }
 
 /* A row of an input in the forms that `weight` meets. */
-static void prepare_row(const struct gs_fast *fast, struct input *input, int64_t row,
+static void prepare_row(const struct gs_fast *fast, struct gs_fast_input *input, int64_t row,
                         const struct gs_matrix *weight)
 {
     const float *from = input->f32 + row * input->n;
@@ -318,6 +118,7 @@ struct row_job {
     struct gs_device *device;
     int64_t layer;
     int64_t n_rows;
+    int64_t n_spans; /* of keys, that attention is spread over; 0: an item has all */
 };
 
 static void norm_row(struct gs_device *device, const float *weight, int64_t t)
@@ -356,9 +157,9 @@ static void store_rows(void *user, size_t begin, size_t end, size_t thread)
         const struct gs_cpu_row *row = &job->device->scratch.rows[t];
         const float *cosine = fast->cosine + t * half, *sine = fast->sine + t * half;
         float *key = fast->key + t * config->n_kv_head * d, *value = fast->value + t * config->n_kv_head * d;
-        gs_cpu_reference_stages.rotate(config, cosine, sine, fast->query + t * config->n_head * d,
-                                       config->n_head);
-        gs_cpu_reference_stages.rotate(config, cosine, sine, key, config->n_kv_head);
+        fast->kernels->rotate(cosine, sine, (size_t)d, fast->query + t * config->n_head * d,
+                              (size_t)config->n_head);
+        fast->kernels->rotate(cosine, sine, (size_t)d, key, (size_t)config->n_kv_head);
         for (int64_t h = 0; h < config->n_kv_head; h++) {
             uint16_t key_bits[GS_MAX_D_HEAD], value_bits[GS_MAX_D_HEAD];
             fast->kernels->round_bf16(key + h * d, (size_t)d, key_bits);
@@ -368,43 +169,92 @@ static void store_rows(void *user, size_t begin, size_t end, size_t thread)
     }
 }
 
-/* Items are (kv head, row), heads first: the rows of a prompt find a head's cache warm. */
+/* Of a kv head and a row: where its attention comes from and goes to. */
+static struct gs_fast_attention find_attention(const struct row_job *job, int64_t kv_head, int64_t t,
+                                               size_t thread)
+{
+    const struct gs_config *config = &job->device->weights->config;
+    struct gs_fast *fast = job->device->fast;
+    const struct gs_cpu_row *row = &job->device->scratch.rows[t];
+    int64_t d = config->d_head, group = config->n_head / config->n_kv_head;
+    int64_t first = row->position - (config->window - 1), at = (t * config->n_head + kv_head * group) * d;
+    int64_t span_floats = (int64_t)gs_fast_span_floats(group, d) * GS_FAST_SPANS;
+    return (struct gs_fast_attention){
+        .query = fast->query + at,
+        .sinks = fast->layers[job->layer].sinks + kv_head * group,
+        .keys = gs_kv_head_keys(row->kv, job->layer, kv_head),
+        .values = gs_kv_head_values(row->kv, job->layer, kv_head),
+        .n_slot = row->kv->layers[job->layer].n_slot,
+        .first = config->layer_is_window[job->layer] && first > 0 ? first : 0,
+        .last = row->position,
+        .n_head = group,
+        .d_head = d,
+        .scale = 1.0f / sqrtf((float)d),
+        .partial =
+            t < GS_FAST_SPREAD_ROWS ? fast->partial + (t * config->n_kv_head + kv_head) * span_floats : NULL,
+        .out = fast->attended.f32 + at,
+        .work = fast->work + thread * fast->work_bytes,
+    };
+}
+
+/* Many rows: items are (kv head, row), heads first: the rows of a prompt find a head's cache warm. */
 static void attend_items(void *user, size_t begin, size_t end, size_t thread)
 {
     const struct row_job *job = user;
-    const struct gs_config *config = &job->device->weights->config;
-    struct gs_fast *fast = job->device->fast;
-    int64_t d = config->d_head, group = config->n_head / config->n_kv_head;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
-        int64_t kv_head = item / job->n_rows, t = item % job->n_rows;
-        const struct gs_cpu_row *row = &job->device->scratch.rows[t];
-        int64_t first = row->position - (config->window - 1);
-        int64_t at = (t * config->n_head + kv_head * group) * d;
-        struct gs_fast_attention attention = {
-            .query = fast->query + at,
-            .sinks = fast->layers[job->layer].sinks + kv_head * group,
-            .keys = gs_kv_head_keys(row->kv, job->layer, kv_head),
-            .values = gs_kv_head_values(row->kv, job->layer, kv_head),
-            .n_slot = row->kv->layers[job->layer].n_slot,
-            .first = config->layer_is_window[job->layer] && first > 0 ? first : 0,
-            .last = row->position,
-            .n_head = group,
-            .d_head = d,
-            .scale = 1.0f / sqrtf((float)d),
-            .out = fast->attended.f32 + at,
-            .work = fast->work + thread * fast->work_bytes,
-        };
-        fast->kernels->attend(&attention);
+        struct gs_fast_attention attention =
+            find_attention(job, item / job->n_rows, item % job->n_rows, thread);
+        gs_fast_attend(job->device->fast->kernels, &attention);
     }
+}
+
+/* Few: also by span of keys, so that there are items for all threads; end_attention merges. */
+static void attend_spans(void *user, size_t begin, size_t end, size_t thread)
+{
+    const struct row_job *job = user;
+    int64_t n_kv_head = job->device->weights->config.n_kv_head;
+    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
+        int64_t head_of_row = item / job->n_spans, span = item % job->n_spans;
+        struct gs_fast_attention attention =
+            find_attention(job, head_of_row % n_kv_head, head_of_row / n_kv_head, thread);
+        if (span < gs_fast_span_count(attention.first, attention.last))
+            gs_fast_attend_span(job->device->fast->kernels, &attention, span);
+    }
+}
+
+/* The most that a row of this layer has. */
+static int64_t count_spans(const struct row_job *job)
+{
+    int64_t most = 1;
+    for (int64_t t = 0; t < job->n_rows; t++) {
+        struct gs_fast_attention attention = find_attention(job, 0, t, 0);
+        int64_t n_spans = gs_fast_span_count(attention.first, attention.last);
+        most = n_spans > most ? n_spans : most;
+    }
+    return most;
+}
+
+static void run_attention(struct row_job *job)
+{
+    size_t n_items = (size_t)(job->n_rows * job->device->weights->config.n_kv_head);
+    job->n_spans = job->n_rows <= GS_FAST_SPREAD_ROWS ? count_spans(job) : 0;
+    if (job->n_spans > 0)
+        gs_threads_run(job->device->threads, attend_spans, job, n_items * (size_t)job->n_spans, 1);
+    else
+        gs_threads_run(job->device->threads, attend_items, job, n_items, 1);
 }
 
 static void end_attention(void *user, size_t begin, size_t end, size_t thread)
 {
-    (void)thread;
     const struct row_job *job = user;
     struct gs_fast *fast = job->device->fast;
-    for (int64_t t = (int64_t)begin; t < (int64_t)end; t++)
+    for (int64_t t = (int64_t)begin; t < (int64_t)end; t++) {
+        for (int64_t h = 0; job->n_spans > 0 && h < job->device->weights->config.n_kv_head; h++) {
+            struct gs_fast_attention attention = find_attention(job, h, t, thread);
+            fast->kernels->merge_spans(&attention, gs_fast_span_count(attention.first, attention.last));
+        }
         prepare_row(fast, &fast->attended, t, &job->device->weights->layers[job->layer].o);
+    }
 }
 
 /* ---------------------------------------------------------------- experts */
@@ -423,7 +273,7 @@ static void begin_experts(void *user, size_t begin, size_t end, size_t thread)
     struct gs_fast *fast = job->device->fast;
     int64_t d = job->device->weights->config.d_model;
     for (int64_t t = (int64_t)begin; t < (int64_t)end; t++) {
-        add(fast->hidden + t * d, fast->projected + t * d, d);
+        fast->kernels->add_scaled(fast->hidden + t * d, fast->projected + t * d, 1.0f, (size_t)d);
         norm_row(job->device, fast->layers[job->layer].mlp_norm, t);
         fast->kernels->quantize_q8(fast->normed.f32 + t * d, (size_t)d, fast->expert_order,
                                    fast->expert_in + t * (int64_t)gs_q8_chunk_count((size_t)d));
@@ -436,7 +286,7 @@ static void route_experts(void *user, size_t begin, size_t end, size_t thread)
     const struct row_job *job = user;
     const struct gs_config *config = &job->device->weights->config;
     struct gs_fast *fast = job->device->fast;
-    const struct layer *layer = &fast->layers[job->layer];
+    const struct gs_fast_layer *layer = &fast->layers[job->layer];
     float *dots = fast->tile + thread * fast->tile_floats;
     for (int64_t e = (int64_t)begin; e < (int64_t)end; e++) {
         job->device->kernels->dot(layer->router + e * config->d_model, fast->normed.f32_rows,
@@ -506,11 +356,30 @@ static void read_bias(const struct gs_matrix *bias, int64_t expert, int64_t firs
         out[i] = gs_matrix_element(bias, expert, first + i);
 }
 
+/* In the order in which they lie in memory: where odd rows have a matrix of their own, they come last. */
 static void find_rows(const struct gs_mxfp4_matrix *weight, int64_t expert, int64_t first, int64_t n,
                       struct gs_mxfp4_row *rows)
 {
-    for (int64_t r = 0; r < n; r++)
-        rows[r] = gs_mxfp4_find_row(weight, expert, first + r);
+    int64_t groups = weight->columns / GS_MXFP4_GROUP, part_rows = weight->odd_blocks ? n / 2 : n;
+    for (int64_t part = 0; part * part_rows < n; part++) {
+        struct gs_mxfp4_row row = gs_mxfp4_find_row(weight, expert, first + part);
+        for (int64_t r = part * part_rows; r < (part + 1) * part_rows; r++) {
+            rows[r] = row;
+            row.blocks += groups * (row.scales ? GS_MXFP4_GROUP_BYTES : GS_MXFP4_BLOCK_BYTES);
+            row.scales = row.scales ? row.scales + groups : NULL;
+        }
+    }
+}
+
+/* Gates, then ups -> pairs. */
+static void pair_units(float *units)
+{
+    float parted[GS_FAST_UNIT_ROWS];
+    memcpy(parted, units, sizeof parted);
+    for (int64_t u = 0; u < GS_FAST_UNIT_ROWS / 2; u++) {
+        units[2 * u] = parted[u];
+        units[2 * u + 1] = parted[GS_FAST_UNIT_ROWS / 2 + u];
+    }
 }
 
 /* Block number `block` of a row of 8-bit activations; those after the last stay zero. */
@@ -533,22 +402,24 @@ static void gate_up_tiles(void *user, size_t begin, size_t end, size_t thread)
     const struct gs_layer_weights *w = &job->device->weights->layers[job->layer];
     const struct gs_config *config = &job->device->weights->config;
     struct gs_fast *fast = job->device->fast;
-    float *out = fast->tile + thread * fast->tile_floats, bias[UNIT_ROWS];
+    float *out = fast->tile + thread * fast->tile_floats, bias[GS_FAST_UNIT_ROWS];
     void *work = fast->work + thread * fast->work_bytes;
     int64_t ff_chunks = (int64_t)gs_q8_chunk_count((size_t)config->d_ff);
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         int64_t expert = fast->active[item / job->tiles], tile = item % job->tiles;
         int64_t route = fast->first_route[expert], n = fast->first_route[expert + 1] - route;
-        struct gs_mxfp4_row rows[UNIT_ROWS];
-        find_rows(&w->gate_up, expert, tile * UNIT_ROWS, UNIT_ROWS, rows);
-        for (int64_t r = 0; r < UNIT_ROWS; r += GS_FAST_TILE_ROWS)
+        struct gs_mxfp4_row rows[GS_FAST_UNIT_ROWS];
+        find_rows(&w->gate_up, expert, tile * GS_FAST_UNIT_ROWS, GS_FAST_UNIT_ROWS, rows);
+        for (int64_t r = 0; r < GS_FAST_UNIT_ROWS; r += GS_FAST_TILE_ROWS)
             fast->kernels->mxfp4_q8(rows + r, GS_FAST_TILE_ROWS, (size_t)config->d_model,
-                                    fast->gate_up_in + route, (size_t)n, work, out + r, UNIT_ROWS);
-        read_bias(&w->gate_up_bias, expert, tile * UNIT_ROWS, UNIT_ROWS, bias);
+                                    fast->gate_up_in + route, (size_t)n, work, out + r, GS_FAST_UNIT_ROWS);
+        read_bias(&w->gate_up_bias, expert, tile * GS_FAST_UNIT_ROWS, GS_FAST_UNIT_ROWS, bias);
         for (int64_t i = 0; i < n; i++) {
-            float units[UNIT_ROWS / 2];
-            add(out + i * UNIT_ROWS, bias, UNIT_ROWS);
-            fast->kernels->swiglu(out + i * UNIT_ROWS, UNIT_ROWS / 2, config->swiglu_limit,
+            float units[GS_FAST_UNIT_ROWS / 2];
+            if (w->gate_up.odd_blocks)
+                pair_units(out + i * GS_FAST_UNIT_ROWS);
+            add(out + i * GS_FAST_UNIT_ROWS, bias, GS_FAST_UNIT_ROWS);
+            fast->kernels->swiglu(out + i * GS_FAST_UNIT_ROWS, GS_FAST_UNIT_ROWS / 2, config->swiglu_limit,
                                   config->swiglu_alpha, units);
             store_block(fast, units, (size_t)tile, fast->activated + (route + i) * ff_chunks);
         }
@@ -591,19 +462,17 @@ static void combine_rows(void *user, size_t begin, size_t end, size_t thread)
         memset(to, 0, (size_t)d * sizeof *to);
         for (int64_t k = 0; k < config->n_active; k++) {
             int64_t route = fast->route_of[t * config->n_active + k];
-            float weight = fast->routes[route].weight;
-            const float *from = fast->expert_out + route * d;
-            for (int64_t j = 0; j < d; j++)
-                to[j] += from[j] * weight;
+            fast->kernels->add_scaled(to, fast->expert_out + route * d, fast->routes[route].weight,
+                                      (size_t)d);
         }
-        add(fast->hidden + t * d, to, d);
+        fast->kernels->add_scaled(fast->hidden + t * d, to, 1.0f, (size_t)d);
     }
 }
 
 static void run_experts(struct gs_device *device, int64_t layer, int64_t n_active_experts)
 {
     const struct gs_config *config = &device->weights->config;
-    struct expert_job job = {device, layer, 2 * config->d_ff / UNIT_ROWS};
+    struct expert_job job = {device, layer, 2 * config->d_ff / GS_FAST_UNIT_ROWS};
     gs_threads_run(device->threads, gate_up_tiles, &job, (size_t)(n_active_experts * job.tiles), 1);
     job.tiles = (config->d_model + GS_FAST_TILE_ROWS - 1) / GS_FAST_TILE_ROWS;
     gs_threads_run(device->threads, down_tiles, &job, (size_t)(n_active_experts * job.tiles), 1);
@@ -639,7 +508,7 @@ static void attention_block(struct gs_device *device, struct row_job *job)
     run_dense(&qkv);
     gs_threads_run(device->threads, store_rows, job, n_rows, 1);
     gs_stage_clock_end(&device->clock, GS_TIME_QKV);
-    gs_threads_run(device->threads, attend_items, job, n_rows * (size_t)config->n_kv_head, 1);
+    run_attention(job);
     gs_threads_run(device->threads, end_attention, job, n_rows, 1);
     gs_stage_clock_end(&device->clock, GS_TIME_ATTENTION);
     struct dense_job o = {device, &fast->attended, job->n_rows, {{&w->o, bias[3], fast->projected}}, 1};
@@ -716,7 +585,7 @@ static void head(struct gs_device *device, int64_t n_rows)
 gs_status gs_fast_forward(struct gs_device *device, int64_t n_rows, const _Atomic bool *cancelled,
                           struct gs_error *error)
 {
-    struct row_job job = {device, 0, n_rows};
+    struct row_job job = {.device = device, .n_rows = n_rows};
     gs_stage_clock_begin(&device->clock, device->stats.stage_seconds, device->threads);
     embed(device, n_rows);
     gs_stage_clock_end(&device->clock, GS_TIME_OTHER);

@@ -7,20 +7,28 @@
 extern const struct gs_fast_kernels gs_fast_kernels_generic;
 #if defined(__x86_64__)
 extern const struct gs_fast_kernels gs_fast_kernels_avx2;
+extern const struct gs_fast_kernels gs_fast_kernels_avxvnni;
 extern const struct gs_fast_kernels gs_fast_kernels_avx512;
+extern const struct gs_fast_kernels gs_fast_kernels_avx512vnni256;
 extern const struct gs_fast_kernels gs_fast_kernels_avx512vnni;
 extern const struct gs_fast_kernels gs_fast_kernels_avx512bf16;
+extern const struct gs_fast_kernels gs_fast_kernels_amx;
 #elif defined(__aarch64__)
 extern const struct gs_fast_kernels gs_fast_kernels_dotprod;
+extern const struct gs_fast_kernels gs_fast_kernels_i8mm;
+extern const struct gs_fast_kernels gs_fast_kernels_bf16;
 #endif
 
 static const struct gs_fast_kernels *const variants[] = {
     &gs_fast_kernels_generic,
 #if defined(__x86_64__)
-    &gs_fast_kernels_avx2,       &gs_fast_kernels_avx512,
-    &gs_fast_kernels_avx512vnni, &gs_fast_kernels_avx512bf16,
+    &gs_fast_kernels_avx2,          &gs_fast_kernels_avxvnni,    &gs_fast_kernels_avx512,
+    &gs_fast_kernels_avx512vnni256, &gs_fast_kernels_avx512vnni, &gs_fast_kernels_avx512bf16,
+    &gs_fast_kernels_amx,
 #elif defined(__aarch64__)
     &gs_fast_kernels_dotprod,
+    &gs_fast_kernels_i8mm,
+    &gs_fast_kernels_bf16,
 #endif
 };
 
@@ -58,12 +66,59 @@ const struct gs_fast_kernels *gs_fast_kernels_find(const char *isa)
 
 size_t gs_fast_work_bytes(size_t n)
 {
-    /* A weight takes at most a byte, and a block a scale; two sides of 16 rows of whole registers. */
-    return (n + 31) / 32 * 32 * GS_FAST_TILE_ROWS + (n + 31) / 32 * sizeof(float) * GS_FAST_TILE_ROWS;
+    /* A weight takes at most a byte, and a block a scale; two sides of 16 rows of whole registers. Then 16
+     * vectors as AMX takes them, and a tile of sums. */
+    size_t n_blocks = (n + 31) / 32;
+    return n_blocks * (32 + sizeof(float)) * GS_FAST_TILE_ROWS + n_blocks * 32 * 16 + 1024;
+}
+
+size_t gs_fast_span_floats(int64_t n_head, int64_t d_head)
+{
+    return (size_t)(n_head * (d_head + 2));
+}
+
+/* Four heads' queries and sums, then the partial results of an item. */
+static size_t plain_floats(int64_t d_head)
+{
+    return (size_t)((2 * GS_FAST_HEADS_TOGETHER * d_head + 15) / 16 * 16);
 }
 
 size_t gs_fast_attention_bytes(int64_t n_head, int64_t d_head)
 {
-    (void)n_head;
-    return (size_t)d_head * sizeof(float);
+    return (plain_floats(d_head) + GS_FAST_SPANS * gs_fast_span_floats(n_head, d_head)) * sizeof(float);
+}
+
+static int64_t span_keys(int64_t last)
+{
+    int64_t keys = GS_FAST_SPAN_KEYS;
+    while (last / keys >= GS_FAST_SPANS)
+        keys *= 2;
+    return keys;
+}
+
+int64_t gs_fast_span_count(int64_t first, int64_t last)
+{
+    int64_t keys = span_keys(last);
+    return last / keys - first / keys + 1;
+}
+
+void gs_fast_attend_span(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention,
+                         int64_t span)
+{
+    struct gs_fast_attention part = *attention;
+    int64_t keys = span_keys(part.last), begin = (part.first / keys + span) * keys, end = begin + keys;
+    part.first = part.first > begin ? part.first : begin;
+    part.last = part.last < end ? part.last : end - 1;
+    part.partial += (size_t)span * gs_fast_span_floats(part.n_head, part.d_head);
+    kernels->attend(&part);
+}
+
+void gs_fast_attend(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention)
+{
+    struct gs_fast_attention whole = *attention;
+    int64_t n_spans = gs_fast_span_count(whole.first, whole.last);
+    whole.partial = (float *)whole.work + plain_floats(whole.d_head);
+    for (int64_t span = 0; span < n_spans; span++)
+        gs_fast_attend_span(kernels, &whole, span);
+    kernels->merge_spans(&whole, n_spans);
 }

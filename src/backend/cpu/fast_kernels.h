@@ -55,8 +55,14 @@ struct gs_bf16_rows {
  *   keys   [n_slot/16][d_head/2][16 positions][2]
  *   values [n_slot/2][d_head][2 positions]
  * bfloat16, values of slots that were never written are finite.
+ *
+ * The keys are taken in spans, whose length and whose beginnings hang on the position alone, and what the
+ * spans give is merged in ascending order: on as many threads as there are spans, with the same bits.
  */
-#define GS_FAST_KEY_BLOCK 64 /* keys that the running softmax takes at a time, by absolute position */
+#define GS_FAST_KEY_BLOCK      64  /* keys that the running softmax takes at a time, by absolute position */
+#define GS_FAST_SPAN_KEYS      512 /* of a span at least */
+#define GS_FAST_SPANS          16  /* of a position at most */
+#define GS_FAST_HEADS_TOGETHER 4   /* query heads that the kernels without BF16 take at a time */
 
 struct gs_fast_attention {
     const float *query; /* [n_head][d_head], rotated */
@@ -67,8 +73,9 @@ struct gs_fast_attention {
     int64_t n_head;      /* of this group */
     int64_t d_head;      /* even */
     float scale;         /* of the scores */
-    float *out;          /* [n_head][d_head] */
-    void *work;          /* gs_fast_attention_bytes(n_head, d_head), aligned to 64 bytes */
+    float *partial; /* [spans][n_head][d_head+2]: sums of values, the largest score, the sum of weights */
+    float *out;     /* [n_head][d_head] */
+    void *work;     /* gs_fast_attention_bytes(n_head, d_head), aligned to 64 bytes */
 };
 
 struct gs_fast_kernels {
@@ -90,6 +97,13 @@ struct gs_fast_kernels {
     /* Clamped SwiGLU: gate_up [n][2] -> out [n]. */
     void (*swiglu)(const float *gate_up, size_t n, float limit, float alpha, float *out);
 
+    /* to += from * weight, all [n]. Every variant gives the same bits. */
+    void (*add_scaled)(float *to, const float *from, float weight, size_t n);
+
+    /* Rotates heads [n_head][d_head] by the angles of cosine, sine [d_head/2]. Every variant gives the same
+     * bits. */
+    void (*rotate)(const float *cosine, const float *sine, size_t d_head, float *heads, size_t n_head);
+
     /*
      * Products: out[t * stride + r] = rows[r] . x[t], for n_rows <= GS_FAST_TILE_ROWS rows of n weights (a
      * multiple of 32) and n_x vectors. `work` [gs_fast_work_bytes(n)] is aligned to 64 bytes. The activations
@@ -103,12 +117,23 @@ struct gs_fast_kernels {
     void (*bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n, const uint16_t *const *x,
                       size_t n_x, void *work, float *out, size_t stride);
 
+    /* A span: first ... last lie in it; to partial [n_head][d_head+2]. */
     void (*attend)(const struct gs_fast_attention *attention);
+    /* partial [n_spans] and the sinks -> out. */
+    void (*merge_spans)(const struct gs_fast_attention *attention, int64_t n_spans);
 };
 
 /* Scratch of a product whose rows have n weights: a tile in the order in which it is multiplied. */
 size_t gs_fast_work_bytes(size_t n);
 size_t gs_fast_attention_bytes(int64_t n_head, int64_t d_head);
+size_t gs_fast_span_floats(int64_t n_head, int64_t d_head); /* of `partial`, a span */
+
+/* How many spans the visible positions first ... last have; one of them; and all of an item, with `partial`
+ * in its work. */
+int64_t gs_fast_span_count(int64_t first, int64_t last);
+void gs_fast_attend_span(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention,
+                         int64_t span);
+void gs_fast_attend(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention);
 
 /* As gs_kernels_*: the best of this processor, by name (NULL: not here), and all that it can run, worst
  * first.

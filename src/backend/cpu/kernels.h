@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 struct gs_kernels {
-    const char *isa; /* "generic", "avx2", "avx512", "avx512vnni", "avx512bf16", "dotprod" */
+    const char *isa; /* "generic", "avx2", "avxvnni", "avx512", "avx512vnni256", "avx512vnni",
+                        "avx512bf16", "amx", "dotprod", "i8mm", "bf16" */
 
     /*
      * out[j] = w [n] . x[j] [n] for j = 0 ... n_x-1, in float32 with this order of summation: 32 lanes,

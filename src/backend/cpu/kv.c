@@ -230,19 +230,24 @@ static int64_t first_held(const struct gs_kv *kv, int64_t layer)
     return kv->config->layer_is_window[layer] ? kv->ring_first : 0;
 }
 
-/* The slots in use as they lie; false where the layer's cache has another size in dst. */
-static bool copy_slots(struct gs_kv *dst, const struct gs_kv *src, int64_t layer)
+/*
+ * The slots of the first `length` positions as they lie; false where a position can have another slot in dst:
+ * where the sizes differ and the positions do not fit in both.
+ */
+static bool copy_slots(struct gs_kv *dst, const struct gs_kv *src, int64_t layer, int64_t length)
 {
     const struct gs_kv_layer *to = &dst->layers[layer], *from = &src->layers[layer];
-    if (to->n_slot != from->n_slot)
+    int64_t least = to->n_slot < from->n_slot ? to->n_slot : from->n_slot;
+    if (to->n_slot != from->n_slot && length > least)
         return false;
     size_t slot_bytes = (size_t)src->config->d_head * element_bytes(src->format);
-    int64_t n = (src->length + GS_FAST_KEY_BLOCK - 1) / GS_FAST_KEY_BLOCK * GS_FAST_KEY_BLOCK;
-    n = n < from->n_slot ? n : from->n_slot;
+    int64_t n = (length + GS_FAST_KEY_BLOCK - 1) / GS_FAST_KEY_BLOCK * GS_FAST_KEY_BLOCK;
+    n = n < least ? n : least;
     for (int64_t head = 0; head < src->config->n_kv_head; head++) {
-        size_t at = (size_t)(head * from->n_slot) * slot_bytes;
-        memcpy((char *)to->keys + at, (const char *)from->keys + at, (size_t)n * slot_bytes);
-        memcpy((char *)to->values + at, (const char *)from->values + at, (size_t)n * slot_bytes);
+        size_t there = (size_t)(head * to->n_slot) * slot_bytes;
+        size_t here = (size_t)(head * from->n_slot) * slot_bytes;
+        memcpy((char *)to->keys + there, (const char *)from->keys + here, (size_t)n * slot_bytes);
+        memcpy((char *)to->values + there, (const char *)from->values + here, (size_t)n * slot_bytes);
     }
     return true;
 }
@@ -260,7 +265,7 @@ gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error
         int64_t fits = src->length - dst->layers[layer].n_slot;
         first = fits > first ? fits : first;
         ring_first = first > ring_first ? first : ring_first;
-        if (copy_slots(dst, src, layer))
+        if (copy_slots(dst, src, layer, src->length))
             continue;
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; p < src->length; p++) {
@@ -367,5 +372,123 @@ gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct 
     }
     kv->length = header.length;
     kv->ring_first = ring_first;
+    return GS_OK;
+}
+
+/* ---------------------------------------------------------------- prefixes */
+
+#define RINGS_REACH 16 /* tokens that exported rings can be cut back by */
+
+/* Exported rings: this header, then for each window layer and kv head the positions. */
+struct rings_header {
+    int64_t first, end; /* positions first ... end-1 */
+};
+
+/* The shortest timeline whose next token finds all that it sees from `first` on. */
+static int64_t least_length(const struct gs_kv *kv, int64_t first)
+{
+    return first > 0 ? first + kv->config->window - 1 : 0;
+}
+
+/* What follows the header. */
+static size_t rings_bytes(const struct gs_kv *kv, const struct rings_header *header)
+{
+    size_t n_window = 0;
+    for (int64_t layer = 0; layer < kv->config->n_layer; layer++)
+        n_window += kv->config->layer_is_window[layer];
+    return n_window * (size_t)kv->config->n_kv_head * (size_t)(header->end - header->first) *
+           position_bytes(kv);
+}
+
+gs_status gs_kv_export_rings(const struct gs_kv *kv, struct gs_buffer *out, int64_t *least,
+                             struct gs_error *error)
+{
+    const struct gs_config *config = kv->config;
+    union position position;
+    int64_t seen = kv->length - (config->window - 1) - RINGS_REACH;
+    struct rings_header header = {seen > kv->ring_first ? seen : kv->ring_first, kv->length};
+    *least = least_length(kv, header.first);
+    gs_status status = gs_buffer_reserve(out, sizeof header + rings_bytes(kv, &header), error);
+    if (status == GS_OK)
+        status = gs_buffer_append(out, &header, sizeof header, error);
+    for (int64_t layer = 0; layer < config->n_layer; layer++)
+        for (int64_t head = 0; config->layer_is_window[layer] && head < config->n_kv_head; head++)
+            for (int64_t p = header.first; status == GS_OK && p < kv->length; p++) {
+                read_position(kv, layer, head, p, &position);
+                status = gs_buffer_append(out, &position, position_bytes(kv), error);
+            }
+    return status;
+}
+
+/* Positions first ... length-1 of a window layer as the kv itself holds them. */
+static void copy_window(struct gs_kv *dst, const struct gs_kv *src, int64_t layer, int64_t first,
+                        int64_t length)
+{
+    union position position;
+    for (int64_t head = 0; head < dst->config->n_kv_head; head++)
+        for (int64_t p = first; p < length; p++) {
+            read_position(src, layer, head, p, &position);
+            write_position(dst, layer, head, p, &position);
+        }
+}
+
+/* The same from exported rings; returns what follows them. */
+static const char *write_rings(struct gs_kv *dst, int64_t layer, const struct rings_header *header,
+                               int64_t first, int64_t length, const char *at)
+{
+    union position position;
+    for (int64_t head = 0; head < dst->config->n_kv_head; head++)
+        for (int64_t p = header->first; p < header->end; p++, at += position_bytes(dst)) {
+            if (p < first || p >= length)
+                continue;
+            memcpy(&position, at, position_bytes(dst));
+            write_position(dst, layer, head, p, &position);
+        }
+    return at;
+}
+
+/* The rings as they are in src, or those that were exported, if they fit. */
+static bool find_rings(const struct gs_kv *src, int64_t length, const void *rings, size_t size,
+                       struct rings_header *header)
+{
+    *header = (struct rings_header){src->ring_first, src->length};
+    if (rings) {
+        if (size < sizeof *header)
+            return false;
+        memcpy(header, rings, sizeof *header);
+        if (header->first < 0 || header->end < header->first || header->end > src->length ||
+            size - sizeof *header != rings_bytes(src, header))
+            return false;
+    }
+    return length <= header->end && length >= least_length(src, header->first);
+}
+
+gs_status gs_kv_copy_prefix(struct gs_kv *dst, const struct gs_kv *src, int64_t length, const void *rings,
+                            size_t size, struct gs_error *error)
+{
+    const struct gs_config *config = src->config;
+    struct rings_header header;
+    if (dst->config != config || dst->format != src->format || length < 0 || length > src->length ||
+        length > dst->capacity)
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "a cache of %lld tokens cannot take %lld of another's %lld tokens",
+                       (long long)dst->capacity, (long long)length, (long long)src->length);
+    if (!find_rings(src, length, rings, size, &header))
+        return gs_fail(error, GS_INVALID_ARGUMENT, "the rings do not reach back to %lld of %lld tokens",
+                       (long long)length, (long long)src->length);
+    const char *at = rings ? (const char *)rings + sizeof header : NULL;
+    int64_t first = header.first < length ? header.first : length;
+    for (int64_t layer = 0; layer < config->n_layer; layer++)
+        if (config->layer_is_window[layer] && length - dst->layers[layer].n_slot > first)
+            first = length - dst->layers[layer].n_slot;
+    for (int64_t layer = 0; layer < config->n_layer; layer++)
+        if (!config->layer_is_window[layer])
+            copy_slots(dst, src, layer, length);
+        else if (at)
+            at = write_rings(dst, layer, &header, first, length, at);
+        else
+            copy_window(dst, src, layer, first, length);
+    dst->length = length;
+    dst->ring_first = first;
     return GS_OK;
 }

@@ -55,4 +55,11 @@ gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error
 gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error);
 gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error);
 
+/* As backend.h has them. The bytes: a header, for each window layer, kv head and position the key and the
+ * value. */
+gs_status gs_kv_export_rings(const struct gs_kv *kv, struct gs_buffer *out, int64_t *least,
+                             struct gs_error *error);
+gs_status gs_kv_copy_prefix(struct gs_kv *dst, const struct gs_kv *src, int64_t length, const void *rings,
+                            size_t size, struct gs_error *error);
+
 #endif

@@ -4,8 +4,11 @@
 #include "base/status.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #define PIECE_ROWS 64
+#define HUGE_PAGE  ((uint64_t)2 << 20)
+#define LINE       64 /* copies begin at one */
 
 struct job {
     const struct gs_fast_kernels *kernels;
@@ -48,6 +51,19 @@ static struct gs_matrix *matrix_at(struct gs_weights *weights, struct gs_layer_w
     return all[index % 4];
 }
 
+/* `bytes` from the beginning of a large page on: with small ones, a seventh of decode's speed is lost. */
+static unsigned char *allocate_huge(struct gs_arena *arena, uint64_t bytes)
+{
+    char *memory = gs_arena_alloc(arena, bytes + HUGE_PAGE);
+    if (!memory)
+        return NULL;
+    memory += (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+#ifdef MADV_HUGEPAGE
+    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* a hint: refused on some systems */
+#endif
+    return (unsigned char *)memory;
+}
+
 static gs_status check_memory(uint64_t bytes, struct gs_error *error)
 {
     uint64_t available = gs_memory_available();
@@ -78,21 +94,22 @@ gs_status gs_cpu_requantize(struct gs_device *device, gs_progress_fn *progress, 
     uint64_t total = 0, done = 0;
     struct gs_matrix *matrix;
     for (int64_t i = 0; (matrix = matrix_at(weights, layers, i)); i++)
-        total += count_bytes(matrix);
+        total += (count_bytes(matrix) + LINE - 1) / LINE * LINE;
     gs_status status = check_memory(total, error);
     if (status != GS_OK)
         return status;
+    unsigned char *copies = allocate_huge(&device->arena, total);
+    if (!copies)
+        return gs_fail_memory(error, total);
     for (int64_t i = 0; (matrix = matrix_at(weights, layers, i)); i++) {
         uint64_t bytes = count_bytes(matrix);
         if (bytes == 0)
             continue;
         job.from = matrix;
-        job.to = gs_arena_alloc(&device->arena, bytes);
-        if (!job.to)
-            return gs_fail_memory(error, bytes);
+        job.to = copies + done;
         gs_threads_run(device->threads, quantize_rows, &job, (size_t)matrix->rows, PIECE_ROWS);
         *matrix = (struct gs_matrix){job.to, GS_WEIGHT_Q8_0, matrix->rows, matrix->columns, NULL};
-        done += bytes;
+        done += (bytes + LINE - 1) / LINE * LINE;
         if (progress)
             progress(progress_user, done, total);
     }

@@ -1,28 +1,15 @@
 /*
- * The CUDA driver, opened at run time: no CUDA library is linked and no CUDA header needed. The names, types
- * and values below are those of the driver's published interface (version 12 and later);
- * tests/backend/check_cuda_header.c lets the compiler compare them with cuda.h where that is installed.
+ * The CUDA driver, opened at run time: no CUDA library is linked and no CUDA header needed. Here is what HIP
+ * does not have alike (gpu/driver.h). The names, types and values are those of the driver's published
+ * interface (version 12 and later); tests/backend/check_cuda_header.c lets the compiler compare them with
+ * cuda.h where that is installed.
  */
 #ifndef GS_BACKEND_CUDA_DRIVER_H
 #define GS_BACKEND_CUDA_DRIVER_H
 
-#include "gossamer.h"
-
-typedef int gs_cu_result;                        /* CUresult */
-typedef int gs_cu_device;                        /* CUdevice */
-typedef unsigned long long gs_cu_pointer;        /* CUdeviceptr */
-typedef struct CUctx_st *gs_cu_context;          /* CUcontext */
-typedef struct CUmod_st *gs_cu_module;           /* CUmodule */
-typedef struct CUfunc_st *gs_cu_function;        /* CUfunction */
-typedef struct CUstream_st *gs_cu_stream;        /* CUstream */
-typedef struct CUgraph_st *gs_cu_graph;          /* CUgraph */
-typedef struct CUgraphExec_st *gs_cu_graph_exec; /* CUgraphExec */
+#include "backend/gpu/driver.h"
 
 enum {
-    GS_CU_SUCCESS = 0,
-    GS_CU_OUT_OF_MEMORY = 2,
-    GS_CU_NO_DEVICE = 100,
-    GS_CU_NO_BINARY_FOR_GPU = 209,
     GS_CU_UNSUPPORTED_PTX_VERSION = 222,
     GS_CU_SYSTEM_DRIVER_MISMATCH = 803,
 
@@ -34,9 +21,6 @@ enum {
 
     GS_CU_FUNCTION_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     GS_CU_FUNCTION_PREFERRED_SHARED_MEMORY_CARVEOUT = 9,
-
-    GS_CU_STREAM_NON_BLOCKING = 1,
-    GS_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
 
     GS_CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
     GS_CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
@@ -58,77 +42,55 @@ struct gs_cu_launch_config {
     unsigned grid_x, grid_y, grid_z;
     unsigned block_x, block_y, block_z;
     unsigned shared_bytes;
-    gs_cu_stream stream;
+    struct gs_gpu_stream *stream;
     struct gs_cu_launch_attribute *attributes;
     unsigned n_attributes;
 };
 
-/* The functions that are used: result, field, name in the library, parameters. */
-#define GS_CU_FUNCTIONS(X)                                                                                   \
-    X(init, "cuInit", (unsigned flags))                                                                      \
-    X(driver_version, "cuDriverGetVersion", (int *version))                                                  \
-    X(error_name, "cuGetErrorName", (gs_cu_result result, const char **text))                                \
-    X(error_string, "cuGetErrorString", (gs_cu_result result, const char **text))                            \
-    X(device_count, "cuDeviceGetCount", (int *count))                                                        \
-    X(device_get, "cuDeviceGet", (gs_cu_device * device, int ordinal))                                       \
-    X(device_name, "cuDeviceGetName", (char *name, int size, gs_cu_device device))                           \
-    X(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, gs_cu_device device))            \
-    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, gs_cu_device device))                           \
-    X(context_retain, "cuDevicePrimaryCtxRetain", (gs_cu_context * context, gs_cu_device device))            \
-    X(context_release, "cuDevicePrimaryCtxRelease_v2", (gs_cu_device device))                                \
-    X(context_set, "cuCtxSetCurrent", (gs_cu_context context))                                               \
-    X(memory_info, "cuMemGetInfo_v2", (size_t * free, size_t * total))                                       \
-    X(memory_alloc, "cuMemAlloc_v2", (gs_cu_pointer * pointer, size_t bytes))                                \
-    X(memory_free, "cuMemFree_v2", (gs_cu_pointer pointer))                                                  \
-    X(host_alloc, "cuMemHostAlloc", (void **pointer, size_t bytes, unsigned flags))                          \
-    X(host_free, "cuMemFreeHost", (void *pointer))                                                           \
-    X(copy_in, "cuMemcpyHtoDAsync_v2",                                                                       \
-      (gs_cu_pointer to, const void *from, size_t bytes, gs_cu_stream stream))                               \
-    X(copy_out, "cuMemcpyDtoHAsync_v2", (void *to, gs_cu_pointer from, size_t bytes, gs_cu_stream stream))   \
-    X(copy, "cuMemcpyDtoDAsync_v2",                                                                          \
-      (gs_cu_pointer to, gs_cu_pointer from, size_t bytes, gs_cu_stream stream))                             \
-    X(set, "cuMemsetD8Async", (gs_cu_pointer to, unsigned char value, size_t bytes, gs_cu_stream stream))    \
-    X(stream_create, "cuStreamCreate", (gs_cu_stream * stream, unsigned flags))                              \
-    X(stream_destroy, "cuStreamDestroy_v2", (gs_cu_stream stream))                                           \
-    X(stream_sync, "cuStreamSynchronize", (gs_cu_stream stream))                                             \
-    X(capture_begin, "cuStreamBeginCapture_v2", (gs_cu_stream stream, int mode))                             \
-    X(capture_end, "cuStreamEndCapture", (gs_cu_stream stream, gs_cu_graph * graph))                         \
-    X(graph_instantiate, "cuGraphInstantiateWithFlags",                                                      \
-      (gs_cu_graph_exec * exec, gs_cu_graph graph, unsigned long long flags))                                \
-    X(graph_launch, "cuGraphLaunch", (gs_cu_graph_exec exec, gs_cu_stream stream))                           \
-    X(graph_exec_destroy, "cuGraphExecDestroy", (gs_cu_graph_exec exec))                                     \
-    X(graph_destroy, "cuGraphDestroy", (gs_cu_graph graph))                                                  \
-    X(module_load, "cuModuleLoadData", (gs_cu_module * module, const void *image))                           \
-    X(module_unload, "cuModuleUnload", (gs_cu_module module))                                                \
-    X(module_count, "cuModuleGetFunctionCount", (unsigned *count, gs_cu_module module))                      \
-    X(module_functions, "cuModuleEnumerateFunctions",                                                        \
-      (gs_cu_function * functions, unsigned count, gs_cu_module module))                                     \
-    X(function_name, "cuFuncGetName", (const char **name, gs_cu_function function))                          \
-    X(function_set, "cuFuncSetAttribute", (gs_cu_function function, int attribute, int value))               \
-    X(launch, "cuLaunchKernelEx",                                                                            \
-      (const struct gs_cu_launch_config *config, gs_cu_function function, void **parameters, void **extra))
+struct gs_cu_context; /* CUctx_st */
+
+/* Types that the check puts CUDA's in place of. */
+#ifndef GS_CU_RESULT
+#define GS_CU_RESULT           int /* an enumeration */
+#define GS_CU_DEVICE_ATTRIBUTE int /* an enumeration */
+#define GS_CU_FUNC_ATTRIBUTE   int /* an enumeration */
+#define GS_CU_LAUNCH_CONFIG    struct gs_cu_launch_config
+#endif
+
+/* Field, name, parameters. Results and devices are ints. */
+#define GS_CU_CALLS(X)                                                                                       \
+    X(error_name, cuGetErrorName, (GS_CU_RESULT result, const char **text))                                  \
+    X(error_string, cuGetErrorString, (GS_CU_RESULT result, const char **text))                              \
+    X(device_attribute, cuDeviceGetAttribute, (int *value, GS_CU_DEVICE_ATTRIBUTE attribute, int device))    \
+    X(context_retain, cuDevicePrimaryCtxRetain, (struct gs_cu_context * *context, int device))               \
+    X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                           \
+    X(context_set, cuCtxSetCurrent, (struct gs_cu_context * context))                                        \
+    X(module_count, cuModuleGetFunctionCount, (unsigned *count, struct gs_gpu_module *module))               \
+    X(module_functions, cuModuleEnumerateFunctions,                                                          \
+      (struct gs_gpu_function * *functions, unsigned count, struct gs_gpu_module *module))                   \
+    X(function_name, cuFuncGetName, (const char **name, struct gs_gpu_function *function))                   \
+    X(function_set, cuFuncSetAttribute,                                                                      \
+      (struct gs_gpu_function * function, GS_CU_FUNC_ATTRIBUTE attribute, int value))                        \
+    X(launch, cuLaunchKernelEx,                                                                              \
+      (const GS_CU_LAUNCH_CONFIG *config, struct gs_gpu_function *function, void **parameters,               \
+       void **extra))
 
 struct gs_cuda_driver {
-    void *library;
+    struct gs_gpu_driver common;
     int version; /* 13000 for 13.0 */
-#define GS_CU_FIELD(field, name, parameters) gs_cu_result(*field) parameters;
-    GS_CU_FUNCTIONS(GS_CU_FIELD)
+#define GS_CU_FIELD(field, name, parameters) int(*field) parameters;
+    GS_CU_CALLS(GS_CU_FIELD)
 #undef GS_CU_FIELD
 };
 
 /*
  * Opens the library and initialises the driver. GS_UNSUPPORTED, in one line: no library, a driver that is too
- * old, no device.
+ * old, no device. `enter` is the vendor's (gpu/driver.h).
  */
 gs_status gs_cuda_driver_open(struct gs_cuda_driver *driver, struct gs_error *error);
 void gs_cuda_driver_close(struct gs_cuda_driver *driver);
 
-/*
- * GS_OK for 0; else "cuda: <action>: CUDA_ERROR_... (text)": GS_OUT_OF_MEMORY, GS_UNSUPPORTED where this
- * build and this machine do not go together, GS_IO where the device or the driver failed.
- */
-__attribute__((format(printf, 4, 5))) gs_status gs_cuda_check(const struct gs_cuda_driver *driver,
-                                                              gs_cu_result result, struct gs_error *error,
-                                                              const char *action, ...);
+/* Makes the context current: device.c has it. */
+int gs_cuda_enter(struct gs_gpu *gpu);
 
 #endif

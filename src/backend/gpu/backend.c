@@ -309,7 +309,7 @@ gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token
         return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %d", (int)token,
                        (int)device->dims.n_vocab - 1);
     struct gs_gpu_call call = {.n_rows = 1, .n_logit_rows = 1, .n_ctx = kv->length + (int64_t)n};
-    const struct gs_gpu_graph *graph = NULL;
+    const struct gs_gpu_step_graph *graph = NULL;
     gs_status status = gs_gpu_step_graph(device, &call, true, &graph, error);
     device->host_rows[0] = (struct gs_gpu_row){
         .kv = kv->on_device, .token = token, .position = (int32_t)kv->length, .logit_row = 0};
@@ -322,7 +322,7 @@ gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token
     if (status == GS_OK)
         status = api->zero(device->gpu, device->stream, device->scratch.argmax, sizeof(uint64_t), error);
     for (size_t i = 0; status == GS_OK && i < n; i++)
-        status = api->graph_launch(device->gpu, device->stream, graph, error);
+        status = gs_gpu_launch_graph(device, graph, error);
     if (status == GS_OK)
         status = api->copy_out(device->gpu, device->stream, device->host_tokens, device->scratch.tokens,
                                (1 + n) * sizeof(int32_t), error);

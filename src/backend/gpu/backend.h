@@ -17,7 +17,7 @@ gs_status gs_gpu_open(const struct gs_gpu_api *api, const struct gs_device_optio
     .kv_length = gs_gpu_kv_length, .kv_truncate = gs_gpu_kv_truncate, .kv_copy = gs_gpu_kv_copy,             \
     .kv_export = gs_gpu_kv_export, .kv_import = gs_gpu_kv_import, .forward = gs_gpu_forward,                 \
     .logits = gs_gpu_logits, .tap = gs_gpu_tap, .dequantize = gs_gpu_dequantize, .rotary = gs_gpu_rotary,    \
-    .stats = gs_gpu_stats
+    .stats = gs_gpu_stats, .chain = gs_gpu_chain
 
 void gs_gpu_close(struct gs_device *device);
 gs_status gs_gpu_load(struct gs_device *device, const struct gs_weights *weights, gs_progress_fn *progress,

@@ -26,6 +26,7 @@ struct gs_gpu_step_graph {
     int32_t n_rows;
     int32_t chained; /* ends with gs_simple_next */
     int64_t n_ctx;
+    uint64_t n_launches; /* kernels in it */
     struct gs_gpu_graph *graph;
 };
 
@@ -103,7 +104,10 @@ enum gs_gpu_family gs_gpu_choose_family(struct gs_device *device, int32_t n_rows
 
 /* graph.c: the captured form of a decode step; from the cache where it is there. */
 gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *call, bool chained,
-                            const struct gs_gpu_graph **out, struct gs_error *error);
+                            const struct gs_gpu_step_graph **out, struct gs_error *error);
+/* Queues it. */
+gs_status gs_gpu_launch_graph(struct gs_device *device, const struct gs_gpu_step_graph *graph,
+                              struct gs_error *error);
 void gs_gpu_free_graphs(struct gs_device *device);
 
 /* A launch of a kernel with its own arguments, of n threads in blocks of `block`. */

@@ -31,6 +31,7 @@ static gs_status launch(struct run *run, const char *kernel, uint32_t x, uint32_
     struct gs_device *device = run->device;
     struct gs_gpu_launch launch = {
         .kernel = kernel, .grid = {x, y, z}, .block = block, .shared_bytes = shared};
+    device->stats.n_dispatches++;
     return device->api->launch(device->gpu, device->stream, &launch, args, run->call->overlap, run->error);
 }
 
@@ -39,6 +40,7 @@ gs_status gs_gpu_run(struct gs_device *device, const char *kernel, const void *a
 {
     struct gs_gpu_launch launch = {
         .kernel = kernel, .grid = {(uint32_t)((n_threads + block - 1) / block), 1, 1}, .block = block};
+    device->stats.n_dispatches++;
     return device->api->launch(device->gpu, device->stream, &launch, args, false, error);
 }
 
@@ -222,6 +224,7 @@ static gs_status run_stage(struct run *run, enum gs_gpu_stage stage)
         return simple_stage(run, stage);
     gs_status status = GS_OK;
     for (int32_t i = 0; status == GS_OK && i < plan.count; i++) {
+        device->stats.n_dispatches++;
         status = device->api->launch(device->gpu, device->stream, &plan.launches[i], &run->args,
                                      run->call->overlap, run->error);
     }
@@ -531,7 +534,7 @@ static gs_status run_model(struct gs_device *device, struct gs_gpu_call *call, s
                            const _Atomic bool *cancelled, struct gs_error *error)
 {
     const struct gs_gpu_api *api = device->api;
-    const struct gs_gpu_graph *graph = NULL;
+    const struct gs_gpu_step_graph *graph = NULL;
     gs_status status = api->copy_in(device->gpu, device->stream, device->scratch.rows, device->host_rows,
                                     (uint64_t)call->n_rows * sizeof *device->host_rows, error);
     if (status != GS_OK)
@@ -544,7 +547,7 @@ static gs_status run_model(struct gs_device *device, struct gs_gpu_call *call, s
     if (cancelled && atomic_load_explicit(cancelled, memory_order_relaxed))
         return gs_fail(error, GS_CANCELLED, "cancelled");
     status = gs_gpu_step_graph(device, call, false, &graph, error);
-    return status == GS_OK ? api->graph_launch(device->gpu, device->stream, graph, error) : status;
+    return status == GS_OK ? gs_gpu_launch_graph(device, graph, error) : status;
 }
 
 /* Bytes of weights that a forward reads. Of the experts: four for one row; for more rows what even routing

@@ -19,6 +19,7 @@ static gs_status capture(struct gs_device *device, const struct gs_gpu_call *cal
     if (status == GS_OK && chained) {
         struct gs_gpu_args args = {.dims = device->dims, .s = device->scratch, .n_rows = 1};
         struct gs_gpu_launch launch = {.kernel = "gs_simple_next", .grid = {1, 1, 1}, .block = 1};
+        device->stats.n_dispatches++;
         status = api->launch(device->gpu, device->stream, &launch, &args, call->overlap, error);
     }
     /* Ended in any case: the stream is of no use while it records. */
@@ -30,8 +31,16 @@ static gs_status capture(struct gs_device *device, const struct gs_gpu_call *cal
     return status;
 }
 
+gs_status gs_gpu_launch_graph(struct gs_device *device, const struct gs_gpu_step_graph *graph,
+                              struct gs_error *error)
+{
+    device->stats.n_command_buffers++;
+    device->stats.n_dispatches += graph->n_launches;
+    return device->api->graph_launch(device->gpu, device->stream, graph->graph, error);
+}
+
 gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *call, bool chained,
-                            const struct gs_gpu_graph **out, struct gs_error *error)
+                            const struct gs_gpu_step_graph **out, struct gs_error *error)
 {
     int64_t n_ctx = MIN_CONTEXT;
     while (n_ctx < call->n_ctx)
@@ -39,7 +48,7 @@ gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *
     for (size_t i = 0; i < device->n_graphs; i++) {
         const struct gs_gpu_step_graph *known = &device->graphs[i];
         if (known->n_rows == call->n_rows && known->n_ctx == n_ctx && known->chained == chained) {
-            *out = known->graph;
+            *out = known;
             return GS_OK;
         }
     }
@@ -50,11 +59,15 @@ gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *
     captured.overlap = device->machine.capability >= 90;
     captured.family = gs_gpu_choose_family(device, call->n_rows, n_ctx);
     struct gs_gpu_graph *graph = NULL;
+    uint64_t n_before = device->stats.n_dispatches;
     gs_status status = capture(device, &captured, chained, &graph, error);
+    uint64_t n_launches = device->stats.n_dispatches - n_before;
+    device->stats.n_dispatches = n_before; /* recorded, not run */
     if (status != GS_OK)
         return status;
-    device->graphs[device->n_graphs++] = (struct gs_gpu_step_graph){call->n_rows, chained, n_ctx, graph};
-    *out = graph;
+    struct gs_gpu_step_graph *made = &device->graphs[device->n_graphs++];
+    *made = (struct gs_gpu_step_graph){call->n_rows, chained, n_ctx, n_launches, graph};
+    *out = made;
     return GS_OK;
 }
 

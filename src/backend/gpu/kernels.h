@@ -187,7 +187,7 @@ struct gs_gpu_plan {
 
 #if defined(__HIP__)
 #define GS_GPU_INLINE static inline __attribute__((device))
-#elif defined(__cplusplus)
+#elif defined(__cplusplus) && !defined(GS_GPU_SIM)
 #define GS_GPU_INLINE static __device__ __forceinline__
 #else
 #define GS_GPU_INLINE static inline

@@ -216,11 +216,7 @@ GS_DEVICE float block_largest(float value, float *shared)
  */
 GS_KERNEL void GS_BOUNDS(GS_SIMPLE_ATTENTION, 1) gs_simple_attention(GS_ARGS(struct gs_gpu_args, args))
 {
-#if defined(__HIP__)
-    GS_SHARED float memory[GS_SIMPLE_ATTENTION + 2 * 512];
-#else
-    extern __shared__ float memory[];
-#endif
+    GS_SHARED_DYNAMIC(float, memory);
     GS_SHARED float shared[GS_SIMPLE_ATTENTION / GS_WARP];
     gs_wait_for_previous();
     gs_let_next_start();

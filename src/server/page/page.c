@@ -1,6 +1,6 @@
 #include "server/page/page.h"
 
-#include "server/embed.h"
+#include "base/embed.h"
 
 #include <string.h>
 

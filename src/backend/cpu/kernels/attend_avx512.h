@@ -1,34 +1,38 @@
-/* Heads of 64 with AVX-512 BF16: eight query heads meet 16 keys, four query heads two values at a time. */
+/*
+ * Heads of 64 with AVX-512 BF16: eight query heads meet 16 keys, four query heads two values at a time. The
+ * multiplying pipe is what limits it, so what can be done elsewhere is: the sum of the probabilities is a
+ * product with ones, e^x is a power of two with a short polynomial, and a head is rescaled only where its
+ * largest score grows.
+ */
 #include <immintrin.h>
 
 #define D_HEAD 64
-#define HEADS  8 /* of a pass */
+#define HEADS  8                    /* of a pass */
+#define AHEAD  (2 * BLOCK * D_HEAD) /* elements of keys, and of values, asked for before their turn */
 #define INLINE static inline __attribute__((always_inline))
 
 struct pass {
     float out[HEADS][D_HEAD];
+    float sums[HEADS][16]; /* of probabilities, in lanes */
     uint16_t query[HEADS][D_HEAD];
     uint16_t weights[HEADS][BLOCK]; /* probabilities */
-    float largest[HEADS], sum[HEADS];
+    float largest[HEADS];           /* not yet scaled */
 };
 
-/* e^x for x <= 0, relative error below 3e-7; 0 below -87. */
-INLINE __m512 exp_negative(__m512 x)
+/* 2^t for t <= 0, relative error below 4e-6; below -126 it gives what it gives for that. */
+INLINE __m512 exp2_negative(__m512 t)
 {
-    __mmask16 counts = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_GE_OQ);
-    __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
-    __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-    r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-    __m512 p = _mm512_set1_ps(1.3981999507e-3f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    __m512i power = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23);
-    return _mm512_maskz_mul_ps(counts, p, _mm512_castsi512_ps(power));
+    const __m512 magic = _mm512_set1_ps(12582912.0f); /* 1.5 * 2^23: no room for a fraction */
+    t = _mm512_max_ps(_mm512_set1_ps(-126.0f), t);    /* a NaN stays */
+    __m512 shifted = _mm512_add_ps(t, magic);
+    __m512 r = _mm512_sub_ps(t, _mm512_sub_ps(shifted, magic));
+    __m512 p = _mm512_set1_ps(9.57010188e-03f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.59178618e-02f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.40247448e-01f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.93121815e-01f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.99999261e-01f));
+    __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), power));
 }
 
 INLINE __m512bh broadcast_pair(const uint16_t *pair)
@@ -38,52 +42,68 @@ INLINE __m512bh broadcast_pair(const uint16_t *pair)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* Scores of the block's keys, 16 at a time, of all heads of the pass; then its probabilities. */
-INLINE void weigh_block(const struct gs_fast_attention *a, struct pass *pass, int64_t slot, int64_t low,
-                        int64_t high)
+/* scores [head][key] of the block's keys, not yet scaled. */
+INLINE void score_wide(const uint16_t *keys, const struct pass *pass, __m512 scores[HEADS][BLOCK / 16])
 {
-    __m512 scores[HEADS][BLOCK / 16];
 #pragma GCC unroll 4
-    for (int k = 0; k < BLOCK / 16; k++) {
-        const uint16_t *keys = a->keys + (slot + 16 * k) * D_HEAD;
+    for (int k = 0; k < BLOCK / 16; k++, keys += 16 * D_HEAD) {
         __m512 sums[HEADS];
+#pragma GCC unroll 8
         for (int h = 0; h < HEADS; h++)
             sums[h] = _mm512_setzero_ps();
         for (int j = 0; j < D_HEAD / 2; j++) {
             __m512bh pair = (__m512bh)_mm512_loadu_si512(keys + j * 32);
+            _mm_prefetch((const char *)(keys + AHEAD + j * 32), _MM_HINT_T1);
 #pragma GCC unroll 8
             for (int h = 0; h < HEADS; h++)
                 sums[h] = _mm512_dpbf16_ps(sums[h], pair, broadcast_pair(&pass->query[h][2 * j]));
         }
 #pragma GCC unroll 8
         for (int h = 0; h < HEADS; h++)
-            scores[h][k] = _mm512_mul_ps(sums[h], _mm512_set1_ps(a->scale));
+            scores[h][k] = sums[h];
     }
-    __mmask64 seen = ~(__mmask64)0 << low & ~(__mmask64)0 >> (BLOCK - 1 - high);
+}
+
+/* The head's largest score grows to that of the block. */
+INLINE void rescale(struct pass *pass, int h, __m512 top, float factor)
+{
+    float largest = _mm512_reduce_max_ps(top);
+    __m512 shrink = exp2_negative(_mm512_set1_ps((pass->largest[h] - largest) * factor));
+    pass->largest[h] = largest;
+    _mm512_storeu_ps(pass->sums[h], _mm512_mul_ps(_mm512_loadu_ps(pass->sums[h]), shrink));
+    for (int j = 0; j < D_HEAD; j += 16)
+        _mm512_storeu_ps(&pass->out[h][j], _mm512_mul_ps(_mm512_loadu_ps(&pass->out[h][j]), shrink));
+}
+
+/* Probabilities of the block's keys that `seen` names. */
+INLINE void weigh_wide(struct pass *pass, __m512 scores[HEADS][BLOCK / 16], __mmask64 seen, float factor)
+{
+    const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3F803F80);
     for (int h = 0; h < HEADS; h++) {
-        __m512 top = _mm512_set1_ps(pass->largest[h]);
+        __m512 least = _mm512_set1_ps(pass->largest[h]), top[BLOCK / 16], p[BLOCK / 16];
 #pragma GCC unroll 4
         for (int k = 0; k < BLOCK / 16; k++)
-            top = _mm512_mask_max_ps(top, (__mmask16)(seen >> 16 * k), top, scores[h][k]);
-        float largest = _mm512_reduce_max_ps(top);
-        __m512 sum = _mm512_setzero_ps();
+            top[k] = _mm512_mask_max_ps(least, (__mmask16)(seen >> 16 * k), least, scores[h][k]);
+        __m512 most = _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
+        if (_mm512_cmp_ps_mask(most, least, _CMP_GT_OQ))
+            rescale(pass, h, most, factor);
+        __m512 zero = _mm512_set1_ps(-factor * pass->largest[h]), sum = _mm512_loadu_ps(pass->sums[h]);
 #pragma GCC unroll 4
-        for (int k = 0; k < BLOCK / 16; k++) {
-            __m512 p = exp_negative(_mm512_sub_ps(scores[h][k], _mm512_set1_ps(largest)));
-            __m256i bits = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_mov_ps((__mmask16)(seen >> 16 * k), p));
-            _mm256_storeu_si256((void *)&pass->weights[h][16 * k], bits);
-            sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16)));
+        for (int k = 0; k < BLOCK / 16; k++)
+            p[k] = exp2_negative(_mm512_fmadd_ps(scores[h][k], _mm512_set1_ps(factor), zero));
+#pragma GCC unroll 2
+        for (int k = 0; k < BLOCK / 16; k += 2) {
+            __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh(p[k + 1], p[k]);
+            pairs = _mm512_maskz_mov_epi16((__mmask32)(seen >> 16 * k), pairs);
+            sum = _mm512_dpbf16_ps(sum, ones, (__m512bh)pairs);
+            _mm512_storeu_si512(&pass->weights[h][16 * k], pairs);
         }
-        __m512 shrink = exp_negative(_mm512_set1_ps(pass->largest[h] - largest));
-        pass->sum[h] = pass->sum[h] * _mm512_cvtss_f32(shrink) + _mm512_reduce_add_ps(sum);
-        pass->largest[h] = largest;
-        for (int j = 0; j < D_HEAD; j += 16)
-            _mm512_storeu_ps(&pass->out[h][j], _mm512_mul_ps(_mm512_loadu_ps(&pass->out[h][j]), shrink));
+        _mm512_storeu_ps(pass->sums[h], sum);
     }
 }
 
 /* out += probabilities * values, four heads at a time. */
-INLINE void mix_block(const struct gs_fast_attention *a, struct pass *pass, int64_t slot)
+INLINE void mix_wide(const uint16_t *from, struct pass *pass)
 {
     for (int first = 0; first < HEADS; first += 4) {
         __m512 sums[4][4];
@@ -93,11 +113,14 @@ INLINE void mix_block(const struct gs_fast_attention *a, struct pass *pass, int6
             for (int j = 0; j < 4; j++)
                 sums[h][j] = _mm512_loadu_ps(&pass->out[first + h][16 * j]);
         for (int i = 0; i < BLOCK; i += 2) {
-            const uint16_t *values = a->values + (slot + i) * D_HEAD;
+            const uint16_t *values = from + i * D_HEAD;
             __m512bh pairs[4];
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
                 pairs[j] = (__m512bh)_mm512_loadu_si512(values + 32 * j);
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; j++) /* each half of the heads asks for half of the lines */
+                _mm_prefetch((const char *)(values + AHEAD + (first / 2 + j) * 32), _MM_HINT_T1);
 #pragma GCC unroll 4
             for (int h = 0; h < 4; h++) {
                 __m512bh weight = broadcast_pair(&pass->weights[first + h][i]);
@@ -116,24 +139,27 @@ INLINE void mix_block(const struct gs_fast_attention *a, struct pass *pass, int6
 
 static void attend_wide(const struct gs_fast_attention *a)
 {
+    const float factor = a->scale * 1.44269504f; /* of a score, to the base 2 */
     struct pass pass;
     for (int64_t first = 0; first < a->n_head; first += HEADS) {
         int64_t n = a->n_head - first < HEADS ? a->n_head - first : HEADS;
         memset(&pass, 0, sizeof pass);
-        for (int64_t h = 0; h < n; h++) {
-            for (int64_t j = 0; j < D_HEAD; j++)
-                pass.query[h][j] = gs_float_bf16(a->query[(first + h) * D_HEAD + j]);
-            pass.largest[h] = a->sinks[first + h];
-            pass.sum[h] = 1.0f;
-        }
+        for (int64_t h = 0; h < n; h++)
+            GS_VARIANT(gs_round_bf16)(a->query + (first + h) * D_HEAD, D_HEAD, pass.query[h]);
+        for (int64_t h = 0; h < HEADS; h++)
+            pass.largest[h] = -INFINITY;
         for (int64_t begin = a->first - a->first % BLOCK; begin <= a->last; begin += BLOCK) {
             int64_t low = a->first > begin ? a->first - begin : 0;
             int64_t high = a->last - begin < BLOCK - 1 ? a->last - begin : BLOCK - 1;
-            weigh_block(a, &pass, begin % a->n_slot, low, high);
-            mix_block(a, &pass, begin % a->n_slot);
+            __mmask64 seen = ~(__mmask64)0 << low & ~(__mmask64)0 >> (BLOCK - 1 - high);
+            int64_t slot = begin % a->n_slot;
+            __m512 scores[HEADS][BLOCK / 16];
+            score_wide(a->keys + slot * D_HEAD, &pass, scores);
+            weigh_wide(&pass, scores, seen, factor);
+            mix_wide(a->values + slot * D_HEAD, &pass);
         }
         for (int64_t h = 0; h < n; h++)
-            for (int64_t j = 0; j < D_HEAD; j++)
-                a->out[(first + h) * D_HEAD + j] = pass.out[h][j] / pass.sum[h];
+            store_span(a, first + h, pass.out[h], pass.largest[h] * a->scale,
+                       _mm512_reduce_add_ps(_mm512_loadu_ps(pass.sums[h])));
     }
 }

@@ -1,6 +1,6 @@
 /*
- * With AVX-512 BF16: dpbf16 adds two products to each of 16 lanes. Rows are read where they lie, four at a
- * time, against one vector (or eight rows, to keep memory busy) or six.
+ * With AVX-512 BF16: dpbf16 adds two products to each of 16 lanes. Rows are read where they lie: against one
+ * vector one after the other (see int8_rows_avx512.h), against three or six four at a time.
  */
 #include <immintrin.h>
 
@@ -25,69 +25,79 @@ INLINE __m128 add_lanes(__m512 a, __m512 b, __m512 c, __m512 d)
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-/* n_rows (a multiple of 4) by n_x products; both are constants. */
-INLINE void multiply_batch(const unsigned char *const *rows, size_t n_rows, size_t n,
-                           const uint16_t *const *x, size_t n_x, __m128 out[6][2])
+/* Four rows by n_x products, a constant. */
+INLINE void multiply_batch(const unsigned char *const *rows, size_t n, const uint16_t *const *x, size_t n_x,
+                           __m128 out[6])
 {
-    __m512 sums[8][6];
-    for (size_t r = 0; r < 8; r++)
+    __m512 sums[4][6];
+    for (size_t r = 0; r < 4; r++)
         for (size_t t = 0; t < 6; t++)
             sums[r][t] = _mm512_setzero_ps();
     for (size_t i = 0; i < n; i += STEP) {
         __mmask32 mask = n - i >= STEP ? 0xFFFFFFFF : (__mmask32)((1u << (n - i)) - 1);
-        __m512bh weights[8];
-#pragma GCC unroll 8
-        for (size_t r = 0; r < n_rows; r++) {
-            /* What comes n_rows rows on, as it lies; see int8_avx512.h. */
-            if (n_x == 1)
-                _mm_prefetch((const char *)rows[0] + 2 * n_rows * (n + i) + 64 * r, _MM_HINT_T1);
+        __m512bh weights[4];
+#pragma GCC unroll 4
+        for (size_t r = 0; r < 4; r++)
             weights[r] = load_bf16(rows[r] + 2 * i, mask);
-        }
 #pragma GCC unroll 6
         for (size_t t = 0; t < n_x; t++) {
             __m512bh value = load_bf16(x[t] + i, mask);
-#pragma GCC unroll 8
-            for (size_t r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
+            for (size_t r = 0; r < 4; r++)
                 sums[r][t] = _mm512_dpbf16_ps(sums[r][t], weights[r], value);
         }
     }
 #pragma GCC unroll 6
     for (size_t t = 0; t < n_x; t++)
-#pragma GCC unroll 2
-        for (size_t r = 0; r < n_rows; r += 4)
-            out[t][r / 4] = add_lanes(sums[r][t], sums[r + 1][t], sums[r + 2][t], sums[r + 3][t]);
+        out[t] = add_lanes(sums[0][t], sums[1][t], sums[2][t], sums[3][t]);
 }
 
-/* Rows `first` ... of the tile, n_rows (4 or 8) of them; those past the end are the last one again. */
-INLINE void multiply_rows(const unsigned char *const *rows, size_t n_rows, size_t n_left, size_t n,
-                          const uint16_t *const *x, size_t n_x, float *out, size_t stride)
+/* Four rows, of which n_left are there, by one vector: a row's lanes add up as in multiply_batch. */
+INLINE __m128 multiply_rows(const unsigned char *const *rows, size_t n_left, size_t n, const uint16_t *x)
 {
-    __m128 sums[6][2];
-    multiply_batch(rows, n_rows, n, x, n_x, sums);
-    for (size_t t = 0; t < n_x; t++)
-        for (size_t r = 0; r < n_rows && r < n_left; r += 4) {
-            __mmask8 mask = n_left - r >= 4 ? (__mmask8)0xF : (__mmask8)((1u << (n_left - r)) - 1);
-            _mm_mask_storeu_ps(out + t * stride + r, mask, sums[t][r / 4]);
+    __m512 sums[4];
+    for (size_t r = 0; r < 4; r++) {
+        sums[r] = _mm512_setzero_ps();
+        for (size_t i = 0; i < n && r < n_left; i += STEP) {
+            __mmask32 mask = n - i >= STEP ? 0xFFFFFFFF : (__mmask32)((1u << (n - i)) - 1);
+            sums[r] = _mm512_dpbf16_ps(sums[r], load_bf16(rows[r] + 2 * i, mask), load_bf16(x + i, mask));
         }
+    }
+    return add_lanes(sums[0], sums[1], sums[2], sums[3]);
+}
+
+/* Those of the tile's rows from `first` on. */
+INLINE __mmask8 four_of(size_t first, size_t n_rows)
+{
+    size_t left = n_rows - first;
+    return left >= 4 ? (__mmask8)0xF : (__mmask8)((1u << left) - 1);
 }
 
 void GS_VARIANT(gs_bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n,
                               const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride)
 {
-    const unsigned char *all[GS_FAST_TILE_ROWS + 7];
+    const unsigned char *all[GS_FAST_TILE_ROWS + 3]; /* those past the end are the last one again */
+    __m128 sums[6];
     (void)work;
-    for (size_t r = 0; r < GS_FAST_TILE_ROWS + 7; r++)
+    for (size_t r = 0; r < GS_FAST_TILE_ROWS + 3; r++)
         all[r] = rows->data + (r < n_rows ? r : n_rows - 1) * n * 2;
     size_t t = 0;
     for (; t + 6 <= n_x; t += 6)
-        for (size_t r = 0; r < n_rows; r += 4)
-            multiply_rows(all + r, 4, n_rows - r, n, x + t, 6, out + t * stride + r, stride);
+        for (size_t r = 0; r < n_rows; r += 4) {
+            multiply_batch(all + r, n, x + t, 6, sums);
+            for (size_t i = 0; i < 6; i++)
+                _mm_mask_storeu_ps(out + (t + i) * stride + r, four_of(r, n_rows), sums[i]);
+        }
     if (t + 3 <= n_x) {
-        for (size_t r = 0; r < n_rows; r += 4)
-            multiply_rows(all + r, 4, n_rows - r, n, x + t, 3, out + t * stride + r, stride);
+        for (size_t r = 0; r < n_rows; r += 4) {
+            multiply_batch(all + r, n, x + t, 3, sums);
+            for (size_t i = 0; i < 3; i++)
+                _mm_mask_storeu_ps(out + (t + i) * stride + r, four_of(r, n_rows), sums[i]);
+        }
         t += 3;
     }
     for (; t < n_x; t++)
-        for (size_t r = 0; r < n_rows; r += 8)
-            multiply_rows(all + r, 8, n_rows - r, n, x + t, 1, out + t * stride + r, stride);
+        for (size_t r = 0; r < n_rows; r += 4)
+            _mm_mask_storeu_ps(out + t * stride + r, four_of(r, n_rows),
+                               multiply_rows(all + r, n_rows - r, n, x[t]));
 }

@@ -6,6 +6,10 @@
 #include "backend/cpu/kernels/bf16_avx512.h"
 #elif defined(__AVX2__)
 #include "backend/cpu/kernels/bf16_avx2.h"
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include "backend/cpu/kernels/bf16_neon_bf16.h"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include "backend/cpu/kernels/bf16_neon.h"
 #else
 #include "backend/cpu/kernels/bf16_generic.h"
 #endif

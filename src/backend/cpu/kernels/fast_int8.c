@@ -9,6 +9,8 @@
 #include "backend/cpu/kernels/int8_avx512.h"
 #elif defined(__AVX2__)
 #include "backend/cpu/kernels/int8_avx2.h"
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+#include "backend/cpu/kernels/int8_neon_i8mm.h"
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include "backend/cpu/kernels/int8_neon.h"
 #else

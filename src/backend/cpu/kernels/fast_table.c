@@ -12,8 +12,11 @@ const struct gs_fast_kernels GS_VARIANT(gs_fast_kernels) = {
     .round_bf16 = GS_VARIANT(gs_round_bf16),
     .rms_norm = GS_VARIANT(gs_rms_norm),
     .swiglu = GS_VARIANT(gs_swiglu),
+    .add_scaled = GS_VARIANT(gs_add_scaled),
+    .rotate = GS_VARIANT(gs_rotate),
     .mxfp4_q8 = GS_VARIANT(gs_mxfp4_q8),
     .q8_0_q8 = GS_VARIANT(gs_q8_0_q8),
     .bf16_bf16 = GS_VARIANT(gs_bf16_bf16),
     .attend = GS_VARIANT(gs_attend),
+    .merge_spans = GS_VARIANT(gs_merge_spans),
 };

@@ -14,6 +14,14 @@
 
 enum format { MXFP4, MXFP4_GGUF, Q8_0 };
 
+/* With VNNI, of either encoding, dpbusd does what maddubs and two more do, without their limits: int8 weights
+ * are shifted by 128. */
+#if defined(__AVXVNNI__)
+#define DPBUSD _mm256_dpbusd_avx_epi32
+#elif defined(__AVX512VNNI__)
+#define DPBUSD _mm256_dpbusd_epi32
+#endif
+
 /* Blocks b and b + 1, 16 bytes each; the second is zero past the end. */
 INLINE __m256i load_pair(const uint8_t *from, size_t stride, bool both)
 {
@@ -28,6 +36,10 @@ INLINE void load_weights(enum format format, const uint8_t *blocks, size_t block
     if (format == Q8_0) {
         *first = load_pair(blocks + block * 34 + 2, 34, both);
         *second = load_pair(blocks + block * 34 + 18, 34, both);
+#if defined(DPBUSD)
+        *first = _mm256_xor_si256(*first, _mm256_set1_epi8((char)0x80));
+        *second = _mm256_xor_si256(*second, _mm256_set1_epi8((char)0x80));
+#endif
         return;
     }
     const __m256i values = _mm256_broadcastsi128_si256(
@@ -39,25 +51,36 @@ INLINE void load_weights(enum format format, const uint8_t *blocks, size_t block
     *second = _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble));
 }
 
-/* sum += two blocks. */
-INLINE __m256 add_pair(enum format format, __m256i first, __m256i second, const float *scales,
-                       const struct gs_q8_chunk *x, size_t part, __m256 sum)
+/* Eight lanes of int32, which are two blocks' products once each four are added. */
+INLINE __m256i multiply_pair(enum format format, __m256i first, __m256i second, const struct gs_q8_chunk *x,
+                             size_t part)
 {
     __m256i x_first = _mm256_loadu_si256((const void *)(x->q + part * 16));
     __m256i x_second = _mm256_loadu_si256((const void *)(x->q + 64 + part * 16));
-    __m256i whole;
+    __m256i sums = _mm256_loadu_si256((const void *)(x->sum + part * 4));
+#if defined(DPBUSD)
+    __m256i whole = DPBUSD(DPBUSD(_mm256_setzero_si256(), first, x_first), second, x_second);
+    /* Each of the four lanes takes off a fourth of 16, or of 128, sums. */
+    return _mm256_sub_epi32(whole, _mm256_slli_epi32(sums, format == Q8_0 ? 5 : 2));
+#else
     const __m256i ones = _mm256_set1_epi16(1);
     if (format == Q8_0) {
         __m256i low = _mm256_maddubs_epi16(_mm256_abs_epi8(first), _mm256_sign_epi8(x_first, first));
         __m256i high = _mm256_maddubs_epi16(_mm256_abs_epi8(second), _mm256_sign_epi8(x_second, second));
-        whole = _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones));
-    } else {
-        __m256i pairs =
-            _mm256_add_epi16(_mm256_maddubs_epi16(first, x_first), _mm256_maddubs_epi16(second, x_second));
-        /* Each of the four lanes takes off a fourth of 16 sums. */
-        __m256i shift = _mm256_slli_epi32(_mm256_loadu_si256((const void *)(x->sum + part * 4)), 2);
-        whole = _mm256_sub_epi32(_mm256_madd_epi16(pairs, ones), shift);
+        return _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones));
     }
+    __m256i pairs =
+        _mm256_add_epi16(_mm256_maddubs_epi16(first, x_first), _mm256_maddubs_epi16(second, x_second));
+    /* Each of the four lanes takes off a fourth of 16 sums. */
+    return _mm256_sub_epi32(_mm256_madd_epi16(pairs, ones), _mm256_slli_epi32(sums, 2));
+#endif
+}
+
+/* sum += two blocks. */
+INLINE __m256 add_pair(enum format format, __m256i first, __m256i second, const float *scales,
+                       const struct gs_q8_chunk *x, size_t part, __m256 sum)
+{
+    __m256i whole = multiply_pair(format, first, second, x, part);
     __m256 scale = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_broadcast_ss(scales)),
                                         _mm_broadcast_ss(scales + 1), 1);
     scale = _mm256_mul_ps(scale, _mm256_loadu_ps(x->scale + part * 4));

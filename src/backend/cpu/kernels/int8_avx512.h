@@ -2,13 +2,14 @@
  * With AVX-512 VNNI and VBMI. dpbusd multiplies unsigned by signed bytes, so weights are shifted to be
  * unsigned and the shift times the block's sum of activations is taken off again: exact.
  *
- * One vector of activations: four rows at a time, each straight from memory. Several: 16 or 32 rows are laid
- * out side by side once, lanes being rows, and meet four vectors at a time. Both sum a row's blocks in this
- * order: blocks 0, 4, 8 ..., then 1, 5, 9 ..., 2 ..., 3 ..., and those four sums one after the other.
+ * One vector of activations: a row after the other (int8_rows_avx512.h). Several: 16 or 32 rows are laid out
+ * side by side once, lanes being rows, and meet four vectors at a time. Both sum a row's blocks in this
+ * order: blocks 0, 16, 32 ..., then 1, 17, 33 ..., and the sums of these TURNS one after the other.
  */
 #include <immintrin.h>
 
-#define SIDE 16 /* rows in a register, one a lane */
+#define SIDE  16 /* rows in a register, one a lane */
+#define TURNS 16 /* partial sums of a row */
 
 enum format { MXFP4, MXFP4_GGUF, Q8_0 };
 
@@ -25,22 +26,27 @@ INLINE int offset_bits(enum format format)
     return format == Q8_0 ? 7 : 4;
 }
 
-/* Four pieces of 16 bytes, `stride` apart; those from n_blocks on are zero. */
+#define FOUR(a)    (a), (a) + 1, (a) + 2, (a) + 3
+#define SIXTEEN(a) FOUR(a), FOUR((a) + 4), FOUR((a) + 8), FOUR((a) + 12)
+
+/* Where four pieces of 16 bytes, 17 or 34 apart, lie in their first 64 bytes (0 ...) and their last (64 ...).
+ */
+static const uint8_t places_17[64] = {SIXTEEN(0), SIXTEEN(17), SIXTEEN(34), FOUR(51), FOUR(55),
+                                      FOUR(59),   63,          125,         126,      127};
+static const uint8_t places_34[64] = {SIXTEEN(0), SIXTEEN(34), SIXTEEN(78), SIXTEEN(112)};
+
+/* Four pieces of 16 bytes, `stride` (17 or 34) apart; those from n_blocks on are zero. */
 INLINE __m512i load_pieces(const uint8_t *from, size_t stride, size_t n_blocks)
 {
-    const void *second = from + stride, *third = from + 2 * stride, *fourth = from + 3 * stride;
-    if (n_blocks >= 4) {
-        __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)from)),
-                                              _mm_loadu_si128(second), 1);
-        __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(third)),
-                                               _mm_loadu_si128(fourth), 1);
-        return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-    }
+    if (n_blocks >= 4)
+        return _mm512_permutex2var_epi8(_mm512_loadu_si512(from),
+                                        _mm512_loadu_si512(stride == 17 ? places_17 : places_34),
+                                        _mm512_loadu_si512(from + 3 * stride - 48));
     __m512i value = _mm512_zextsi128_si512(_mm_loadu_si128((const void *)from));
     if (n_blocks > 1)
-        value = _mm512_inserti32x4(value, _mm_loadu_si128(second), 1);
+        value = _mm512_inserti32x4(value, _mm_loadu_si128((const void *)(from + stride)), 1);
     if (n_blocks > 2)
-        value = _mm512_inserti32x4(value, _mm_loadu_si128(third), 2);
+        value = _mm512_inserti32x4(value, _mm_loadu_si128((const void *)(from + 2 * stride)), 2);
     return value;
 }
 
@@ -68,24 +74,6 @@ INLINE void decode(__m512i codes, __m512i *first, __m512i *second)
     *second = _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 4), code_values());
 }
 
-#define ROWS_AHEAD 16
-
-/*
- * Asks for the rows that come ROWS_AHEAD after these four, in the order in which they lie: rows follow each
- * other in memory, and the processor's own prefetching does not get far in four short streams. Into the
- * second cache: the first has too few loads in flight, and with it the rate halves. Harmless where nothing is
- * there.
- */
-INLINE void prefetch_ahead(enum format format, const struct row *rows, size_t chunk, size_t n)
-{
-    size_t block_bytes = format == MXFP4 ? 16 : format == MXFP4_GGUF ? 17 : 34;
-    const char *at = (const char *)rows[0].blocks + (n / 32 * ROWS_AHEAD + chunk * 16) * block_bytes;
-    const size_t n_lines = format == Q8_0 ? 9 : 4;
-#pragma GCC unroll 9
-    for (size_t i = 0; i < n_lines; i++)
-        _mm_prefetch(at + 64 * i, _MM_HINT_T1);
-}
-
 /* A chunk of a row as unsigned bytes, in the activations' order. */
 INLINE void load_chunk(enum format format, const struct row *row, size_t chunk, size_t n_blocks,
                        __m512i *first, __m512i *second)
@@ -100,117 +88,29 @@ INLINE void load_chunk(enum format format, const struct row *row, size_t chunk, 
     *second = _mm512_xor_si512(load_pieces(from + 16, 34, n_blocks), shift);
 }
 
-/* ---------------------------------------------------------------- one vector */
-
-/* Scale bytes of four chunks of four rows [row][16 blocks]; blocks from n_blocks on are 0. */
-INLINE __m512i load_scales(enum format format, const struct row *rows, size_t chunk, size_t n_blocks)
-{
-    __m512i value = _mm512_setzero_si512();
-    size_t left = n_blocks - chunk * 4;
-    if (format == MXFP4) {
-        __mmask16 mask = left >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1);
-        for (size_t r = 0; r < 4; r++)
-            _mm_prefetch((const char *)rows[r].scales + n_blocks * ROWS_AHEAD + chunk * 4, _MM_HINT_T1);
-        value = _mm512_inserti32x4(value, _mm_maskz_loadu_epi8(mask, rows[0].scales + chunk * 4), 0);
-        value = _mm512_inserti32x4(value, _mm_maskz_loadu_epi8(mask, rows[1].scales + chunk * 4), 1);
-        value = _mm512_inserti32x4(value, _mm_maskz_loadu_epi8(mask, rows[2].scales + chunk * 4), 2);
-        value = _mm512_inserti32x4(value, _mm_maskz_loadu_epi8(mask, rows[3].scales + chunk * 4), 3);
-        return value;
-    }
-    uint8_t bytes[64] = {0};
-    for (size_t r = 0; r < 4; r++)
-        for (size_t b = 0; b < 16 && b < left; b++)
-            bytes[r * 16 + b] = rows[r].blocks[(chunk * 4 + b) * 17];
-    return _mm512_loadu_si512(bytes);
-}
-
-/* [4 blocks][4 rows] of one chunk. `bytes` are load_scales' of the four chunks that it is one of. */
-INLINE __m512 chunk_scales(enum format format, const struct row *rows, size_t chunk, size_t n_blocks,
-                           __m512i bytes)
-{
-    if (format != Q8_0) {
-        const __m512i place = _mm512_setr_epi32(0, 16, 32, 48, 1, 17, 33, 49, 2, 18, 34, 50, 3, 19, 35, 51);
-        __m512i index = _mm512_add_epi32(place, _mm512_set1_epi32((int)(chunk % 4 * 4)));
-        __m512i scales = _mm512_maskz_permutexvar_epi8(0x1111111111111111, index, bytes);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(scales, 23));
-    }
-    uint16_t halves[16] = {0};
-    for (size_t b = 0; b < n_blocks; b++)
-        for (size_t r = 0; r < 4; r++)
-            __builtin_memcpy(&halves[b * 4 + r], rows[r].blocks + (chunk * 4 + b) * 34, 2);
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)halves));
-}
-
-/* Sums of four lanes of four registers: [block] of each row -> [block][row]. */
-INLINE __m512i add_across(__m512i a, __m512i b, __m512i c, __m512i d)
-{
-    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-}
-
-/* sum += a chunk of four rows. */
-INLINE __m512 add_chunk(enum format format, const struct row *rows, size_t n, size_t chunk, size_t n_blocks,
-                        __m512i bytes, const struct gs_q8_chunk *x, __m512 sum)
-{
-    __m512i dots[4];
-    prefetch_ahead(format, rows, chunk, n);
-    const __m512i x_first = _mm512_loadu_si512(x[chunk].q), x_second = _mm512_loadu_si512(x[chunk].q + 64);
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; r++) {
-        __m512i first, second;
-        load_chunk(format, &rows[r], chunk, n_blocks, &first, &second);
-        dots[r] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), first, x_first);
-        dots[r] = _mm512_dpbusd_epi32(dots[r], second, x_second);
-    }
-    __m512i shift = _mm512_slli_epi32(_mm512_loadu_si512(x[chunk].sum), (unsigned)offset_bits(format));
-    __m512i whole = _mm512_sub_epi32(add_across(dots[0], dots[1], dots[2], dots[3]), shift);
-    __m512 scale =
-        _mm512_mul_ps(chunk_scales(format, rows, chunk, n_blocks, bytes), _mm512_loadu_ps(x[chunk].scale));
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, sum);
-}
-
-/* out [4] = rows [4] . x */
-INLINE __m128 dot_four(enum format format, const struct row *rows, size_t n, const struct gs_q8_chunk *x)
-{
-    __m512 sum = _mm512_setzero_ps();
-    size_t n_blocks = n / 32, n_whole = n_blocks / 4;
-    __m512i bytes = _mm512_setzero_si512();
-    size_t chunk = 0;
-    for (; chunk + 4 <= n_whole; chunk += 4) {
-        if (format != Q8_0)
-            bytes = load_scales(format, rows, chunk, n_blocks);
-#pragma GCC unroll 4
-        for (size_t i = 0; i < 4; i++)
-            sum = add_chunk(format, rows, n, chunk + i, 4, bytes, x, sum);
-    }
-    if (format != Q8_0 && chunk * 4 < n_blocks)
-        bytes = load_scales(format, rows, chunk, n_blocks);
-    for (; chunk < n_whole; chunk++)
-        sum = add_chunk(format, rows, n, chunk, 4, bytes, x, sum);
-    if (n_blocks % 4 > 0)
-        sum = add_chunk(format, rows, n, chunk, n_blocks % 4, bytes, x, sum);
-    __m128 total = _mm_add_ps(_mm512_castps512_ps128(sum), _mm512_extractf32x4_ps(sum, 1));
-    total = _mm_add_ps(total, _mm512_extractf32x4_ps(sum, 2));
-    return _mm_add_ps(total, _mm512_extractf32x4_ps(sum, 3));
-}
-
 /* ---------------------------------------------------------------- several vectors */
 
 /*
  * 16 rows side by side. Blocks are in the order in which they are summed; of each, eight registers of four
- * weights a row, then a register of scales.
+ * weights a row, then a register of scales: of MXFP4 what they add to an exponent, in its place.
  */
 struct side_block {
     __m512i weights[8];
-    __m512 scales;
+    __m512i scales;
+};
+
+/* How a block's scales meet those of the activations. */
+enum scaling {
+    MULTIPLIED, /* float32 */
+    POWERS,     /* powers of two, multiplied */
+    ADDED,      /* powers of two, added to the exponents: the same product, in another pipe */
 };
 
 INLINE size_t block_place(size_t block, size_t n_blocks)
 {
-    size_t turn = block % 4, before = turn * (n_blocks / 4);
-    before += turn < n_blocks % 4 ? turn : n_blocks % 4;
-    return before + block / 4;
+    size_t turn = block % TURNS, before = turn * (n_blocks / TURNS);
+    before += turn < n_blocks % TURNS ? turn : n_blocks % TURNS;
+    return before + block / TURNS;
 }
 
 /* v[r] lane i -> v[i] lane r */
@@ -244,53 +144,150 @@ INLINE void transpose(__m512i v[16])
         v[i] = t[i];
 }
 
-INLINE float row_scale(enum format format, const struct row *row, size_t block)
+/* The scales of a chunk's blocks of 16 rows of Q8_0. */
+INLINE void lay_halves(const struct row *rows, size_t chunk, size_t n_blocks, struct side_block *out)
 {
-    if (format == Q8_0) {
-        uint16_t half;
-        __builtin_memcpy(&half, row->blocks + block * 34, sizeof half);
-        return _cvtsh_ss(half);
-    }
-    uint32_t byte = format == MXFP4 ? row->scales[block] : row->blocks[block * 17];
-    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)(byte << 23))));
-}
-
-/* The scales of a chunk's blocks of 16 rows. */
-INLINE void lay_scales(enum format format, const struct row *rows, size_t chunk, size_t n_blocks,
-                       struct side_block *out)
-{
-    size_t left = n_blocks - chunk * 4;
-    for (size_t b = 0; b < 4 && b < left; b++) {
-        float scales[SIDE];
+    for (size_t block = chunk * 4; block < chunk * 4 + 4 && block < n_blocks; block++) {
+        uint16_t halves[SIDE];
         for (size_t r = 0; r < SIDE; r++)
-            scales[r] = row_scale(format, &rows[r], chunk * 4 + b);
-        out[block_place(chunk * 4 + b, n_blocks)].scales = _mm512_loadu_ps(scales);
+            __builtin_memcpy(&halves[r], rows[r].blocks + block * 34, sizeof halves[r]);
+        __m512 scales = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)halves));
+        out[block_place(block, n_blocks)].scales = _mm512_castps_si512(scales);
     }
 }
 
-INLINE void lay_side(enum format format, const struct row *rows, size_t n_blocks, struct side_block *out)
+/* Scale bytes of 16 blocks of 16 rows, four blocks of a row in a lane: [4][16 rows][4 blocks]; 0 past the
+ * end.
+ */
+INLINE void load_side_scales(enum format format, const struct row *rows, size_t first, size_t n_blocks,
+                             __m512i out[4])
+{
+    __m512i four[4]; /* rows each */
+    size_t left = n_blocks - first;
+    if (format == MXFP4) {
+        __mmask16 mask = left >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++) {
+            four[i] = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(mask, rows[4 * i].scales + first));
+            four[i] =
+                _mm512_inserti32x4(four[i], _mm_maskz_loadu_epi8(mask, rows[4 * i + 1].scales + first), 1);
+            four[i] =
+                _mm512_inserti32x4(four[i], _mm_maskz_loadu_epi8(mask, rows[4 * i + 2].scales + first), 2);
+            four[i] =
+                _mm512_inserti32x4(four[i], _mm_maskz_loadu_epi8(mask, rows[4 * i + 3].scales + first), 3);
+        }
+    } else {
+        uint8_t bytes[SIDE][16] = {0};
+        for (size_t r = 0; r < SIDE; r++)
+            for (size_t b = 0; b < 16 && b < left; b++)
+                bytes[r][b] = rows[r].blocks[(first + b) * 17];
+        for (size_t i = 0; i < 4; i++)
+            four[i] = _mm512_loadu_si512(bytes[4 * i]);
+    }
+    const __m512i place = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        __m512i index = _mm512_add_epi32(place, _mm512_set1_epi32(c));
+        out[c] = _mm512_mask_blend_epi32(0xFF00, _mm512_permutex2var_epi32(four[0], index, four[1]),
+                                         _mm512_permutex2var_epi32(four[2], index, four[3]));
+    }
+}
+
+/* The smallest and the largest exponent, by lane. */
+struct exponents {
+    __m512i least, most;
+};
+
+/* Blocks whose scale counts as zero get weights of zero instead, and any scale. */
+INLINE void clear_weights(struct side_block *block, __mmask16 rows)
+{
+    for (int i = 0; i < 8; i++)
+        block->weights[i] = _mm512_mask_mov_epi32(block->weights[i], rows, _mm512_set1_epi32(0x10101010));
+}
+
+/* The scales of 16 blocks from `first`, of 16 rows of MXFP4 whose weights are there. */
+INLINE void lay_powers(enum format format, const struct row *rows, size_t first, size_t n_blocks,
+                       struct side_block *out, struct exponents *seen)
+{
+    const __m512i one = _mm512_set1_epi32(127);
+    __m512i bytes[4];
+    load_side_scales(format, rows, first, n_blocks, bytes);
+#pragma GCC unroll 4
+    for (size_t c = 0; c < 4; c++) {
+        for (size_t b = first + 4 * c; b < first + 4 * c + 4 && b < n_blocks; b++) {
+            struct side_block *block = &out[block_place(b, n_blocks)];
+            __m512i exponent = _mm512_and_si512(bytes[c], _mm512_set1_epi32(0xFF));
+            __mmask16 zeros = _mm512_testn_epi32_mask(exponent, exponent);
+            if (zeros) {
+                clear_weights(block, zeros);
+                exponent = _mm512_mask_mov_epi32(exponent, zeros, one);
+            }
+            seen->least = _mm512_min_epi32(seen->least, exponent);
+            seen->most = _mm512_max_epi32(seen->most, exponent);
+            block->scales = _mm512_slli_epi32(_mm512_sub_epi32(exponent, one), 23);
+            bytes[c] = _mm512_srli_epi32(bytes[c], 8);
+        }
+    }
+}
+
+/* A chunk's weights of 16 rows. */
+INLINE void lay_weights(enum format format, const struct row *rows, size_t chunk, size_t n_blocks,
+                        struct side_block *out)
+{
+    size_t left = n_blocks - chunk * 4 < 4 ? n_blocks - chunk * 4 : 4;
+    __m512i first[SIDE], second[SIDE];
+#pragma GCC unroll 16
+    for (size_t r = 0; r < SIDE; r++) {
+        if (format == Q8_0)
+            load_chunk(format, &rows[r], chunk, left, &first[r], &second[r]);
+        else
+            first[r] = load_codes(format, &rows[r], chunk, left);
+    }
+    transpose(first);
+    if (format == Q8_0)
+        transpose(second);
+    for (size_t i = 0; i < left * 4; i++) {
+        struct side_block *block = &out[block_place(chunk * 4 + i / 4, n_blocks)];
+        if (format != Q8_0)
+            decode(first[i], &first[i], &second[i]);
+        block->weights[i % 4] = first[i];
+        block->weights[4 + i % 4] = second[i];
+    }
+}
+
+INLINE void lay_side(enum format format, const struct row *rows, size_t n_blocks, struct side_block *out,
+                     struct exponents *seen)
 {
     for (size_t chunk = 0; chunk * 4 < n_blocks; chunk++) {
-        size_t left = n_blocks - chunk * 4 < 4 ? n_blocks - chunk * 4 : 4;
-        __m512i first[SIDE], second[SIDE];
-        for (size_t r = 0; r < SIDE; r++) {
-            if (format == Q8_0)
-                load_chunk(format, &rows[r], chunk, left, &first[r], &second[r]);
-            else
-                first[r] = load_codes(format, &rows[r], chunk, left);
-        }
-        transpose(first);
+        lay_weights(format, rows, chunk, n_blocks, out);
         if (format == Q8_0)
-            transpose(second);
-        for (size_t i = 0; i < left * 4; i++) {
-            struct side_block *block = &out[block_place(chunk * 4 + i / 4, n_blocks)];
-            if (format != Q8_0)
-                decode(first[i], &first[i], &second[i]);
-            block->weights[i % 4] = first[i];
-            block->weights[4 + i % 4] = second[i];
-        }
-        lay_scales(format, rows, chunk, n_blocks, out);
+            lay_halves(rows, chunk, n_blocks, out);
+        else if (chunk % 4 == 3 || chunk * 4 + 4 >= n_blocks)
+            lay_powers(format, rows, chunk / 4 * 16, n_blocks, out, seen);
     }
+}
+
+/*
+ * May exponents be added? Where every product of two scales is an ordinary number: no scale of an activation
+ * is zero, subnormal, infinite or no number, and no sum leaves the exponents' range.
+ */
+INLINE bool may_add(const struct exponents *seen, const struct gs_q8_chunk *const *x, size_t n_x,
+                    size_t n_blocks)
+{
+    __m512i least = _mm512_set1_epi32(INT32_MAX), most = _mm512_setzero_si512();
+    __mmask16 last = n_blocks % 4 == 0 ? (__mmask16)0xFFFF : (__mmask16)((1u << n_blocks % 4 * 4) - 1);
+    size_t n_chunks = (n_blocks + 3) / 4;
+    for (size_t t = 0; t < n_x; t++) {
+        for (size_t chunk = 0; chunk < n_chunks; chunk++) {
+            __mmask16 mask = chunk + 1 < n_chunks ? (__mmask16)0xFFFF : last;
+            __m512i scales = _mm512_loadu_si512(x[t][chunk].scale);
+            least = _mm512_mask_min_epi32(least, mask, least, scales);
+            most = _mm512_mask_max_epi32(most, mask, most, scales);
+        }
+    }
+    int32_t x_least = _mm512_reduce_min_epi32(least) >> 23, x_most = _mm512_reduce_max_epi32(most) >> 23;
+    return x_least > 0 && x_most < 255 && x_least + _mm512_reduce_min_epi32(seen->least) - 127 > 0 &&
+           x_most + _mm512_reduce_max_epi32(seen->most) - 127 < 255;
 }
 
 INLINE __m512i broadcast_four(const int8_t *q)
@@ -300,16 +297,27 @@ INLINE __m512i broadcast_four(const int8_t *q)
     return _mm512_set1_epi32(four);
 }
 
+/* Scales of 16 rows times that of an activation's block. */
+INLINE __m512 join_scales(enum scaling scaling, __m512i scales, float x_scale)
+{
+    __m512 x = _mm512_set1_ps(x_scale);
+    if (scaling == ADDED)
+        return _mm512_castsi512_ps(_mm512_add_epi32(scales, _mm512_castps_si512(x)));
+    if (scaling == POWERS)
+        scales = _mm512_add_epi32(scales, _mm512_castps_si512(_mm512_set1_ps(1.0f)));
+    return _mm512_mul_ps(_mm512_castsi512_ps(scales), x);
+}
+
 /* sums[s][t] += block of side s times vector t. */
-INLINE void add_block(enum format format, const struct side_block *const *sides, size_t n_sides,
+INLINE void add_block(enum scaling scaling, const struct side_block *const *sides, size_t n_sides,
                       const struct gs_q8_chunk *const *x, size_t n_x, size_t block, __m512 sums[2][4])
 {
     __m512i dots[2][4];
     size_t chunk = block / 4, part = block % 4;
+    const unsigned bits = (unsigned)offset_bits(scaling == MULTIPLIED ? Q8_0 : MXFP4);
 #pragma GCC unroll 4
     for (size_t t = 0; t < n_x; t++) {
-        __m512i shift =
-            _mm512_slli_epi32(_mm512_set1_epi32(x[t][chunk].sum[part * 4]), (unsigned)offset_bits(format));
+        __m512i shift = _mm512_slli_epi32(_mm512_set1_epi32(x[t][chunk].sum[part * 4]), bits);
         dots[0][t] = dots[1][t] = _mm512_sub_epi32(_mm512_setzero_si512(), shift);
     }
 #pragma GCC unroll 8
@@ -325,27 +333,45 @@ INLINE void add_block(enum format format, const struct side_block *const *sides,
     }
 #pragma GCC unroll 4
     for (size_t t = 0; t < n_x; t++) {
-        __m512 x_scale = _mm512_set1_ps(x[t][chunk].scale[part * 4]);
 #pragma GCC unroll 2
-        for (size_t s = 0; s < n_sides; s++)
-            sums[s][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[s][t]),
-                                         _mm512_mul_ps(sides[s]->scales, x_scale), sums[s][t]);
+        for (size_t s = 0; s < n_sides; s++) {
+            __m512 scale = join_scales(scaling, sides[s]->scales, x[t][chunk].scale[part * 4]);
+            sums[s][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[s][t]), scale, sums[s][t]);
+        }
+    }
+}
+
+/* What is asked for, a piece each turn, while a tile is multiplied: the rows of the next one. */
+struct ahead {
+    const char *at[2]; /* weights, scales */
+    size_t n_lines[2]; /* left */
+    size_t piece[2];   /* lines */
+};
+
+INLINE void prefetch_piece(struct ahead *ahead)
+{
+    for (int i = 0; i < 2; i++) {
+        size_t n = ahead->piece[i] < ahead->n_lines[i] ? ahead->piece[i] : ahead->n_lines[i];
+        for (size_t k = 0; k < n; k++, ahead->at[i] += 64)
+            _mm_prefetch(ahead->at[i], _MM_HINT_T1);
+        ahead->n_lines[i] -= n;
     }
 }
 
 /* totals[s][t] = side s times vector t. */
-INLINE void multiply_sides(enum format format, const struct side_block *const *laid, size_t n_sides,
+INLINE void multiply_sides(enum scaling scaling, const struct side_block *const *laid, size_t n_sides,
                            size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
-                           __m512 totals[2][4])
+                           struct ahead *ahead, __m512 totals[2][4])
 {
     const struct side_block *sides[2] = {laid[0], laid[n_sides - 1]};
-    for (size_t turn = 0; turn < 4; turn++) {
+    for (size_t turn = 0; turn < TURNS; turn++) {
         __m512 sums[2][4];
+        prefetch_piece(ahead);
         for (size_t s = 0; s < 2; s++)
             for (size_t t = 0; t < 4; t++)
                 sums[s][t] = _mm512_setzero_ps();
-        for (size_t block = turn; block < n_blocks; block += 4) {
-            add_block(format, sides, n_sides, x, n_x, block, sums);
+        for (size_t block = turn; block < n_blocks; block += TURNS) {
+            add_block(scaling, sides, n_sides, x, n_x, block, sums);
             sides[0]++;
             sides[1]++;
         }
@@ -363,12 +389,12 @@ struct target {
     size_t stride, n_rows;
 };
 
-INLINE void multiply_batch(enum format format, const struct side_block *const *laid, size_t n_sides,
+INLINE void multiply_batch(enum scaling scaling, const struct side_block *const *laid, size_t n_sides,
                            size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
-                           const struct target *target, size_t first_x)
+                           const struct target *target, size_t first_x, struct ahead *ahead)
 {
     __m512 totals[2][4];
-    multiply_sides(format, laid, n_sides, n_blocks, x + first_x, n_x, totals);
+    multiply_sides(scaling, laid, n_sides, n_blocks, x + first_x, n_x, ahead, totals);
     for (size_t s = 0; s < n_sides; s++) {
         size_t left = target->n_rows - s * SIDE;
         __mmask16 mask = left >= SIDE ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1);
@@ -378,60 +404,111 @@ INLINE void multiply_batch(enum format format, const struct side_block *const *l
     }
 }
 
-INLINE void multiply_tile(enum format format, const struct side_block *const *laid, size_t n_sides,
+INLINE void multiply_tile(enum scaling scaling, const struct side_block *const *laid, size_t n_sides,
                           size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
-                          const struct target *target)
+                          const struct target *target, struct ahead *ahead)
 {
     size_t t = 0;
     for (; t + 4 <= n_x; t += 4)
-        multiply_batch(format, laid, n_sides, n_blocks, x, 4, target, t);
+        multiply_batch(scaling, laid, n_sides, n_blocks, x, 4, target, t, ahead);
     if (n_x - t == 3)
-        multiply_batch(format, laid, n_sides, n_blocks, x, 3, target, t);
+        multiply_batch(scaling, laid, n_sides, n_blocks, x, 3, target, t, ahead);
     else if (n_x - t == 2)
-        multiply_batch(format, laid, n_sides, n_blocks, x, 2, target, t);
+        multiply_batch(scaling, laid, n_sides, n_blocks, x, 2, target, t, ahead);
     else if (n_x - t == 1)
-        multiply_batch(format, laid, n_sides, n_blocks, x, 1, target, t);
+        multiply_batch(scaling, laid, n_sides, n_blocks, x, 1, target, t, ahead);
+}
+
+/* The rows that follow these in memory, in as many pieces as there are turns. */
+INLINE struct ahead plan_ahead(enum format format, const struct row *rows, size_t n_rows, size_t n_blocks,
+                               size_t n_x)
+{
+    size_t block_bytes = format == MXFP4 ? 16 : format == MXFP4_GGUF ? 17 : 34;
+    size_t row_bytes = n_blocks * block_bytes, n_turns = (n_x + 3) / 4 * TURNS;
+    struct ahead ahead = {
+        {(const char *)(rows[0].blocks + n_rows * row_bytes), NULL}, {n_rows * row_bytes / 64 + 1, 0}, {0}};
+    if (format == MXFP4) {
+        ahead.at[1] = (const char *)(rows[0].scales + n_rows * n_blocks);
+        ahead.n_lines[1] = n_rows * n_blocks / 64 + 1;
+    }
+    for (int i = 0; i < 2; i++)
+        ahead.piece[i] = (ahead.n_lines[i] + n_turns - 1) / n_turns;
+    return ahead;
+}
+
+#if defined(__AMX_INT8__) || defined(GS_TILES_MODEL)
+#include "backend/cpu/kernels/int8_amx.h"
+#else
+INLINE size_t multiply_with_tiles(enum scaling scaling, const struct side_block *const *laid, size_t n_sides,
+                                  size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
+                                  int8_t *packed, const struct target *target)
+{
+    (void)scaling, (void)laid, (void)n_sides, (void)n_blocks, (void)x, (void)n_x, (void)packed, (void)target;
+    return 0;
+}
+#endif
+
+/* The rows are laid out, then meet all vectors. */
+INLINE void multiply_many(enum format format, const struct row *rows, size_t n_blocks,
+                          const struct gs_q8_chunk *const *x, size_t n_x, struct side_block *laid,
+                          const struct target *whole)
+{
+    struct target rest = *whole, *target = &rest;
+    size_t n_sides = target->n_rows > SIDE ? 2 : 1;
+    const struct side_block *sides[2] = {laid, laid + n_blocks};
+    struct exponents seen = {_mm512_set1_epi32(255), _mm512_setzero_si512()};
+    for (size_t s = 0; s < n_sides; s++)
+        lay_side(format, rows + s * SIDE, n_blocks, laid + s * n_blocks, &seen);
+    struct ahead ahead = plan_ahead(format, rows, target->n_rows, n_blocks, n_x);
+    enum scaling scaling = format == Q8_0 ? MULTIPLIED : may_add(&seen, x, n_x, n_blocks) ? ADDED : POWERS;
+    size_t done = multiply_with_tiles(scaling, sides, n_sides, n_blocks, x, n_x,
+                                      (int8_t *)(laid + n_sides * n_blocks), target);
+    x += done;
+    n_x -= done;
+    rest.out += done * rest.stride;
+    if (scaling == MULTIPLIED && n_sides == 2)
+        multiply_tile(MULTIPLIED, sides, 2, n_blocks, x, n_x, target, &ahead);
+    else if (scaling == MULTIPLIED)
+        multiply_tile(MULTIPLIED, sides, 1, n_blocks, x, n_x, target, &ahead);
+    else if (scaling == ADDED && n_sides == 2)
+        multiply_tile(ADDED, sides, 2, n_blocks, x, n_x, target, &ahead);
+    else if (n_sides == 2)
+        multiply_tile(POWERS, sides, 2, n_blocks, x, n_x, target, &ahead);
+    else
+        multiply_tile(POWERS, sides, 1, n_blocks, x, n_x, target, &ahead);
 }
 
 /* ---------------------------------------------------------------- both */
 
+#include "backend/cpu/kernels/int8_rows_avx512.h"
+
 #define FEW 2 /* vectors for which laying the rows out does not pay */
 
-/* rows [GS_FAST_TILE_ROWS + 3]: those past n_rows repeat the last. */
 INLINE void multiply(enum format format, const struct row *rows, size_t n, const struct gs_q8_chunk *const *x,
                      size_t n_x, void *work, const struct target *target)
 {
     if (n_x <= FEW) {
-        const __m128 factor = _mm_set1_ps(target->factor);
-        for (size_t r = 0; r < target->n_rows; r += 4) {
-            size_t left = target->n_rows - r;
-            __mmask8 mask = left >= 4 ? (__mmask8)0xF : (__mmask8)((1u << left) - 1);
-            for (size_t t = 0; t < n_x; t++)
-                _mm_mask_storeu_ps(target->out + t * target->stride + r, mask,
-                                   _mm_mul_ps(dot_four(format, rows + r, n, x[t]), factor));
+        struct group *groups = work;
+        for (size_t t = 0; t < n_x; t++) {
+            lay_groups(format, x[t], n / 32, groups);
+            for (size_t r = 0; r < target->n_rows; r += SIDE) {
+                size_t left = target->n_rows - r;
+                dot_rows(format, rows + r, left < SIDE ? left : SIDE, n / 32, x[t], groups, target->factor,
+                         target->out + t * target->stride + r);
+            }
         }
         return;
     }
-    size_t n_blocks = n / 32, n_sides = target->n_rows > SIDE ? 2 : 1;
-    struct side_block *laid = work;
-    const struct side_block *sides[2] = {laid, laid + n_blocks};
-    for (size_t s = 0; s < n_sides; s++)
-        lay_side(format, rows + s * SIDE, n_blocks, laid + s * n_blocks);
-    if (n_sides == 2)
-        multiply_tile(format, sides, 2, n_blocks, x, n_x, target);
-    else
-        multiply_tile(format, sides, 1, n_blocks, x, n_x, target);
+    multiply_many(format, rows, n / 32, x, n_x, work, target);
 }
-
-#define MOST_ROWS (GS_FAST_TILE_ROWS + 3)
 
 void GS_VARIANT(gs_mxfp4_q8)(const struct gs_mxfp4_row *rows, size_t n_rows, size_t n,
                              const struct gs_q8_chunk *const *x, size_t n_x, void *work, float *out,
                              size_t stride)
 {
-    struct row padded[MOST_ROWS];
+    struct row padded[GS_FAST_TILE_ROWS];
     struct target target = {0.5f, out, stride, n_rows};
-    for (size_t r = 0; r < MOST_ROWS; r++) {
+    for (size_t r = 0; r < GS_FAST_TILE_ROWS; r++) {
         const struct gs_mxfp4_row *row = &rows[r < n_rows ? r : n_rows - 1];
         padded[r] = (struct row){row->blocks, row->scales};
     }
@@ -445,9 +522,9 @@ void GS_VARIANT(gs_q8_0_q8)(const struct gs_q8_0_row *rows, size_t n_rows, size_
                             const struct gs_q8_chunk *const *x, size_t n_x, void *work, float *out,
                             size_t stride)
 {
-    struct row padded[MOST_ROWS];
+    struct row padded[GS_FAST_TILE_ROWS];
     struct target target = {1.0f, out, stride, n_rows};
-    for (size_t r = 0; r < MOST_ROWS; r++)
+    for (size_t r = 0; r < GS_FAST_TILE_ROWS; r++)
         padded[r] = (struct row){rows[r < n_rows ? r : n_rows - 1].blocks, NULL};
     multiply(Q8_0, padded, n, x, n_x, work, &target);
 }

@@ -3,8 +3,8 @@
  * gs_NAME_end. A byte 0 follows that does not count. Paths are seen from the repository's root, where make
  * runs.
  */
-#ifndef GS_SERVER_EMBED_H
-#define GS_SERVER_EMBED_H
+#ifndef GS_BASE_EMBED_H
+#define GS_BASE_EMBED_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,3 @@
+/* All kernels of this backend as one code object. */
+#include "backend/gpu/convert.cu"
+#include "backend/gpu/simple.cu"

@@ -1,0 +1,273 @@
+/* Timelines in memory that host and GPU share. The rules of rings are those of backend/cpu/kv.c. */
+#include "backend/metal/device.h"
+#include "base/checked.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 256 /* bytes, of each layer's keys and values */
+
+static int64_t element_bytes(const struct gs_device *device)
+{
+    return device->precision == GS_PRECISION_EXACT ? 4 : 2;
+}
+
+/* Bytes of a position of one head. */
+static uint64_t slot_bytes(const struct gs_device *device)
+{
+    return (uint64_t)(device->config.d_head * element_bytes(device));
+}
+
+static int64_t slot_count(const struct gs_device *device, int64_t layer, int64_t capacity)
+{
+    int64_t ring = device->config.window + device->max_rows;
+    return device->config.layer_is_window[layer] && ring < capacity ? ring : capacity;
+}
+
+static uint64_t align(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Bytes of a layer's keys, aligned; its values take as many. */
+static uint64_t part_bytes(const struct gs_device *device, int64_t layer, int64_t capacity)
+{
+    uint64_t slots = (uint64_t)(slot_count(device, layer, capacity) * device->config.n_kv_head);
+    return align(slots * slot_bytes(device));
+}
+
+static uint64_t table_bytes(const struct gs_device *device)
+{
+    return align((uint64_t)device->config.n_layer * sizeof(struct gs_metal_kv_layer));
+}
+
+uint64_t gs_metal_kv_bytes(const struct gs_device *device, int64_t capacity)
+{
+    uint64_t bytes = table_bytes(device);
+    for (int64_t layer = 0; layer < device->config.n_layer; layer++)
+        bytes += 2 * part_bytes(device, layer, capacity);
+    return bytes;
+}
+
+gs_status gs_metal_kv_create(struct gs_device *device, int64_t capacity, struct gs_kv **out,
+                             struct gs_error *error)
+{
+    *out = NULL;
+    struct gs_kv *kv = calloc(1, sizeof *kv);
+    if (!kv)
+        return gs_fail_memory(error, sizeof *kv);
+    kv->device = device;
+    kv->capacity = capacity;
+    gs_status status = gs_metal_memory_make(&device->metal, gs_metal_kv_bytes(device, capacity),
+                                            "a context's cache", &kv->memory, error);
+    if (status != GS_OK) {
+        free(kv);
+        return status;
+    }
+    /* Zeros, since kernels may load slots that they then weigh with nothing: they must hold numbers. */
+    memset(kv->memory.contents, 0, (size_t)kv->memory.bytes);
+    kv->layers = kv->memory.contents;
+    uint64_t next = table_bytes(device);
+    for (int64_t i = 0; i < device->config.n_layer; i++) {
+        struct gs_metal_kv_layer *layer = &kv->layers[i];
+        layer->n_slot = (uint32_t)slot_count(device, i, capacity);
+        layer->keys = next;
+        next += part_bytes(device, i, capacity);
+        layer->values = next;
+        next += part_bytes(device, i, capacity);
+    }
+    *out = kv;
+    return GS_OK;
+}
+
+void gs_metal_kv_free(struct gs_kv *kv)
+{
+    if (!kv)
+        return;
+    gs_metal_memory_release(&kv->device->metal, &kv->memory);
+    free(kv);
+}
+
+/* Slots of the smallest ring; the capacity if no layer has one. */
+static int64_t ring_slots(const struct gs_kv *kv)
+{
+    int64_t slots = kv->capacity;
+    for (int64_t i = 0; i < kv->device->config.n_layer; i++)
+        if (kv->layers[i].n_slot < slots)
+            slots = kv->layers[i].n_slot;
+    return slots;
+}
+
+void gs_metal_kv_begin_write(struct gs_kv *kv, int64_t n_tokens)
+{
+    int64_t first = kv->length + n_tokens - ring_slots(kv);
+    if (first > kv->ring_first)
+        kv->ring_first = first;
+}
+
+int64_t gs_metal_kv_length(const struct gs_kv *kv)
+{
+    return kv->length;
+}
+
+int64_t gs_metal_kv_truncate(struct gs_kv *kv, int64_t length)
+{
+    if (length < kv->length) {
+        /* The next token, at position `length`, sees window - 1 positions before it. */
+        int64_t first_seen = length - (kv->device->config.window - 1);
+        bool whole = kv->ring_first == 0 || first_seen >= kv->ring_first;
+        kv->length = whole && length > 0 ? length : 0;
+        if (kv->length == 0)
+            kv->ring_first = 0;
+    }
+    return kv->length;
+}
+
+/* ---------------------------------------------------------------- moving */
+
+/* The first position that a layer holds; the last is length - 1. */
+static int64_t first_held(const struct gs_kv *kv, int64_t layer)
+{
+    return kv->device->config.layer_is_window[layer] ? kv->ring_first : 0;
+}
+
+/* Where a position of a head is, in keys or values that begin at `part`. */
+static char *slot_at(const struct gs_kv *kv, int64_t layer, uint64_t part, int64_t head, int64_t position)
+{
+    int64_t n_slot = kv->layers[layer].n_slot;
+    uint64_t slot = (uint64_t)(head * n_slot + position % n_slot);
+    return (char *)kv->memory.contents + part + slot * slot_bytes(kv->device);
+}
+
+static void copy_layer(struct gs_kv *dst, const struct gs_kv *src, int64_t layer, int64_t first)
+{
+    uint64_t to[2] = {dst->layers[layer].keys, dst->layers[layer].values};
+    uint64_t from[2] = {src->layers[layer].keys, src->layers[layer].values};
+    size_t bytes = (size_t)slot_bytes(src->device);
+    for (int p = 0; p < 2; p++)
+        for (int64_t h = 0; h < src->device->config.n_kv_head; h++)
+            for (int64_t i = first; i < src->length; i++)
+                memcpy(slot_at(dst, layer, to[p], h, i), slot_at(src, layer, from[p], h, i), bytes);
+}
+
+gs_status gs_metal_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
+{
+    if (dst->device != src->device || dst->capacity < src->length)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
+                       (long long)dst->capacity, (long long)src->length);
+    int64_t ring_first = 0;
+    for (int64_t i = 0; i < src->device->config.n_layer; i++) {
+        int64_t first = first_held(src, i), fits = src->length - dst->layers[i].n_slot;
+        first = fits > first ? fits : first;
+        ring_first = first > ring_first ? first : ring_first;
+        copy_layer(dst, src, i, first);
+    }
+    dst->length = src->length;
+    dst->ring_first = ring_first;
+    return GS_OK;
+}
+
+/* ---------------------------------------------------------------- files */
+
+/*
+ * An exported cache: this header, then for each layer keys and values [n_kv_head][held positions][d_head] in
+ * the precision's type.
+ */
+struct export_header {
+    char magic[8];
+    int64_t length;
+    int64_t ring_first;
+    int64_t n_layer;
+    int64_t n_kv_head;
+    int64_t d_head;
+    int64_t window;
+};
+
+static struct export_header make_header(const struct gs_kv *kv)
+{
+    const struct gs_config *c = &kv->device->config;
+    struct export_header header = {.length = kv->length,
+                                   .ring_first = kv->ring_first,
+                                   .n_layer = c->n_layer,
+                                   .n_kv_head = c->n_kv_head,
+                                   .d_head = c->d_head,
+                                   .window = c->window};
+    memcpy(header.magic, element_bytes(kv->device) == 4 ? "gsmkvf32" : "gsmkvb16", sizeof header.magic);
+    return header;
+}
+
+gs_status gs_metal_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error)
+{
+    const struct gs_config *c = &kv->device->config;
+    struct export_header header = make_header(kv);
+    size_t bytes = (size_t)slot_bytes(kv->device);
+    gs_status status = gs_buffer_append(out, &header, sizeof header, error);
+    for (int64_t i = 0; i < c->n_layer; i++) {
+        uint64_t parts[2] = {kv->layers[i].keys, kv->layers[i].values};
+        for (int p = 0; p < 2; p++)
+            for (int64_t h = 0; h < c->n_kv_head; h++)
+                for (int64_t t = first_held(kv, i); status == GS_OK && t < kv->length; t++)
+                    status = gs_buffer_append(out, slot_at(kv, i, parts[p], h, t), bytes, error);
+    }
+    return status;
+}
+
+/* Bytes that follow a header; 0 if they would overflow. */
+static uint64_t body_bytes(const struct gs_kv *kv, const struct export_header *header)
+{
+    const struct gs_config *c = &kv->device->config;
+    uint64_t positions = 0, bytes = 0;
+    for (int64_t i = 0; i < c->n_layer; i++) {
+        int64_t first = c->layer_is_window[i] ? header->ring_first : 0;
+        if (!gs_add_u64(positions, (uint64_t)(header->length - first), &positions))
+            return 0;
+    }
+    return gs_mul_u64(positions, 2 * (uint64_t)c->n_kv_head * slot_bytes(kv->device), &bytes) ? bytes : 0;
+}
+
+static gs_status check_header(const struct gs_kv *kv, const struct export_header *header, size_t size,
+                              struct gs_error *error)
+{
+    struct export_header own = make_header(kv);
+    if (memcmp(header->magic, own.magic, sizeof own.magic) != 0 || header->n_layer != own.n_layer ||
+        header->n_kv_head != own.n_kv_head || header->d_head != own.d_head || header->window != own.window)
+        return gs_fail(error, GS_MALFORMED, "the exported cache is of another model, backend or precision");
+    if (header->length < 0 || header->length > kv->capacity || header->ring_first < 0 ||
+        header->ring_first > header->length || size - sizeof *header != body_bytes(kv, header))
+        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes does not hold %lld tokens", size,
+                       (long long)header->length);
+    if (header->ring_first > 0 && header->length - header->ring_first < own.window - 1)
+        return gs_fail(error, GS_MALFORMED, "the exported cache lacks positions of the window");
+    return GS_OK;
+}
+
+gs_status gs_metal_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error)
+{
+    const struct gs_config *c = &kv->device->config;
+    struct export_header header;
+    if (size < sizeof header)
+        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes is shorter than its header",
+                       size);
+    memcpy(&header, bytes, sizeof header);
+    gs_status status = check_header(kv, &header, size, error);
+    if (status != GS_OK)
+        return status;
+    const char *at = (const char *)bytes + sizeof header;
+    size_t slot = (size_t)slot_bytes(kv->device);
+    int64_t ring_first = 0;
+    for (int64_t i = 0; i < c->n_layer; i++) {
+        int64_t first = c->layer_is_window[i] ? header.ring_first : 0;
+        int64_t fits = header.length - kv->layers[i].n_slot, kept = fits > first ? fits : first;
+        uint64_t parts[2] = {kv->layers[i].keys, kv->layers[i].values};
+        ring_first = kept > ring_first ? kept : ring_first;
+        for (int p = 0; p < 2; p++)
+            for (int64_t h = 0; h < c->n_kv_head; h++)
+                for (int64_t t = first; t < header.length; t++, at += slot)
+                    if (t >= kept)
+                        memcpy(slot_at(kv, i, parts[p], h, t), at, slot);
+    }
+    kv->length = header.length;
+    kv->ring_first = ring_first;
+    return GS_OK;
+}

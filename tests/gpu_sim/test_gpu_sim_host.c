@@ -1,0 +1,479 @@
+/*
+ * The HIP backend whole, over a library in libamdhip64.so's place (hip.c) whose devices run the kernels on
+ * this processor: models against the exact CPU backend with waves of 64 and of 32 lanes, every call of the
+ * library failing in turn, and what is said where something is missing.
+ */
+#include "backend/hip/hip.h"
+#include "backend/hip/modules.h"
+#include "backend/registry.h"
+#include "tests/gpu_sim/hip.h"
+#include "tests/support/check.h"
+#include "tests/support/loaded.h"
+
+#include <dlfcn.h>
+#include <libgen.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define N_TOKENS 45 /* past the window and the edge of a block of keys that a ring has */
+#define N_VOCAB  128
+#define CAPACITY 80
+
+enum { LANES_64, LANES_32, LANES_UNKNOWN }; /* the stand-in's devices */
+
+static char folder[1024]; /* of this program, and of the stand-in */
+static struct hip_sim_control *control;
+
+/* Opened first, the stand-in is what the backend's own opening by name finds. */
+static int open_stand_in(void **state)
+{
+    char path[1200];
+    (void)state;
+    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    folder[length > 0 ? length : 0] = '\0';
+    dirname(folder);
+    snprintf(path, sizeof path, "%s/libamdhip64.so", folder);
+    if (access(path, R_OK) != 0) {
+        print_message("  the HIP backend is not run in a simulator: it needs a C++ compiler\n");
+        return 0;
+    }
+    if (gs_hip_module_count == 0) {
+        print_message("  the HIP backend is not run in a simulator: this build has no code objects\n");
+        return 0;
+    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!library)
+        print_message("  %s\n", dlerror());
+    control = library ? dlsym(library, HIP_SIM_CONTROL) : NULL;
+    return control ? 0 : -1;
+}
+
+/* As a new process would find it. */
+static void reset(unsigned long fail_at, int code)
+{
+    if (!control)
+        skip();
+    *control =
+        (struct hip_sim_control){.fail_at = fail_at, .fail_code = code, .n_device = 3, .memory = 4ull << 30};
+}
+
+/* Nothing was used wrongly, and all was given back. */
+static void assert_clean(void)
+{
+    assert_string_equal(control->misuse, "");
+    assert_int_equal(control->n_held, 0);
+}
+
+static const struct gs_backend *const hip = &gs_backend_hip;
+
+struct pair {
+    struct loaded cpu, hip; /* hip borrows the cpu's weights */
+};
+
+static struct pair open_pair(const struct tiny_options *options, int index, enum gs_precision precision)
+{
+    struct tiny_model *model = tiny_model_make(options);
+    struct pair pair = {.cpu = loaded_open(model, 1)};
+    struct gs_device_options device = {.precision = precision, .index = index};
+    struct gs_error error;
+    tiny_model_free(model);
+    pair.hip = pair.cpu;
+    pair.hip.backend = hip;
+    assert_ok(hip->open(&device, &pair.hip.device, &error), &error);
+    assert_ok(hip->load(pair.hip.device, pair.hip.weights, NULL, NULL, &error), &error);
+    return pair;
+}
+
+static void close_pair(struct pair *pair)
+{
+    hip->close(pair->hip.device);
+    loaded_close(&pair->cpu);
+    assert_clean();
+}
+
+static const int32_t *tokens_of(unsigned seed)
+{
+    static int32_t tokens[N_TOKENS];
+    for (size_t i = 0; i < N_TOKENS; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        tokens[i] = (int32_t)(seed >> 24) % N_VOCAB;
+    }
+    return tokens;
+}
+
+static float *run_alone(const struct loaded *loaded, const int32_t *tokens, size_t piece)
+{
+    float *logits = calloc(N_TOKENS * N_VOCAB, sizeof *logits);
+    struct gs_kv *kv = loaded_kv(loaded, CAPACITY);
+    loaded_run(loaded, kv, tokens, N_TOKENS, piece, logits);
+    loaded->backend->kv_free(kv);
+    return logits;
+}
+
+static void assert_same_bits(const float *a, const float *b, size_t n, const char *what)
+{
+    if (memcmp(a, b, n * sizeof *a) != 0)
+        fail_msg("%s: other bits", what);
+}
+
+/* The largest difference over the largest value. */
+static double distance(const float *a, const float *b)
+{
+    double largest = 0.0, difference = 0.0;
+    for (size_t i = 0; i < N_TOKENS * N_VOCAB; i++) {
+        largest = fmax(largest, fabs((double)a[i]));
+        difference = fmax(difference, isfinite(b[i]) ? fabs((double)a[i] - b[i]) : 1e9);
+    }
+    return difference / largest;
+}
+
+/* ---------------------------------------------------------------- models */
+
+static struct tiny_options small(int64_t d_model, int64_t d_head, int64_t n_head, int64_t n_kv_head)
+{
+    struct tiny_options options = tiny_options_default();
+    options.n_layer = 2;
+    options.n_vocab = N_VOCAB;
+    options.d_model = d_model;
+    options.d_head = d_head;
+    options.n_head = n_head;
+    options.n_kv_head = n_kv_head;
+    options.d_ff = 64;
+    options.window = 16;
+    return options;
+}
+
+/* Exact precision: near the CPU's, and the same bits in any cut, in any order of lanes, however sums are
+ * made. */
+static void logits_are_the_cpus(void **state)
+{
+    (void)state;
+    struct tiny_options shapes[] = {small(64, 16, 4, 2), small(96, 10, 3, 1)};
+    shapes[1].dense = GS_DTYPE_F16;
+    shapes[1].n_expert = 5;
+    shapes[1].n_active = 3;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int device = LANES_64; device <= LANES_32; device++) {
+#if defined(__SANITIZE_ADDRESS__)
+            if ((int)s != device) /* each shape and each width once: it is slow there */
+                continue;
+#endif
+            reset(0, 0);
+            struct pair pair = open_pair(&shapes[s], device, GS_PRECISION_EXACT);
+            const int32_t *tokens = tokens_of(7 + (unsigned)s);
+            float *expected = run_alone(&pair.cpu, tokens, N_TOKENS);
+            float *whole = run_alone(&pair.hip, tokens, N_TOKENS);
+            control->order = SIM_RANDOM;
+            float *single = run_alone(&pair.hip, tokens, 1);
+            control->order = SIM_REVERSE;
+            control->sums_exchanged = true;
+            float *cut = run_alone(&pair.hip, tokens, 17);
+            print_message("shape %zu, %d lanes: largest error %.1e\n", s, device == LANES_64 ? 64 : 32,
+                          distance(expected, whole));
+            assert_true(distance(expected, whole) <= 1e-4);
+            assert_same_bits(whole, single, N_TOKENS * N_VOCAB, "one token at a time");
+            assert_same_bits(whole, cut, N_TOKENS * N_VOCAB, "17 tokens at a time");
+            free(expected);
+            free(whole);
+            free(single);
+            free(cut);
+            close_pair(&pair);
+        }
+}
+
+/* Fast precision is the same kernels with a cache in bfloat16: near, and the same bits in any cut. */
+static void fast_is_near_and_keeps_bits(void **state)
+{
+    (void)state;
+    struct tiny_options options = small(64, 16, 4, 2);
+    options.n_expert = options.n_active = 2; /* rounding cannot turn a choice */
+    reset(0, 0);
+    struct pair pair = open_pair(&options, LANES_32, GS_PRECISION_FAST);
+    const int32_t *tokens = tokens_of(3);
+    float *expected = run_alone(&pair.cpu, tokens, N_TOKENS), *whole = run_alone(&pair.hip, tokens, N_TOKENS);
+    float *single = run_alone(&pair.hip, tokens, 1);
+    assert_true(distance(expected, whole) <= 0.05 && distance(expected, whole) > 0.0);
+    assert_true(hip->fast_keeps_bits);
+    assert_same_bits(whole, single, N_TOKENS * N_VOCAB, "one token at a time");
+    free(expected);
+    free(whole);
+    free(single);
+    close_pair(&pair);
+}
+
+/* Every element of every expert, to the bit. */
+static void mxfp4_is_the_cpus_to_the_bit(void **state)
+{
+    (void)state;
+    struct tiny_options options = small(160, 10, 3, 1);
+    for (int device = LANES_64; device <= LANES_32; device++) {
+        reset(0, 0);
+        struct pair pair = open_pair(&options, device, GS_PRECISION_EXACT);
+        const struct gs_layer_weights *w = &pair.cpu.weights->layers[1];
+        const struct gs_mxfp4_matrix *matrices[] = {&w->gate_up, &w->down};
+        for (size_t i = 0; i < 2; i++) {
+            const struct gs_mxfp4_matrix *m = matrices[i];
+            size_t n = (size_t)(m->rows * m->columns);
+            float *expected = calloc(n, sizeof *expected), *found = calloc(n, sizeof *found);
+            for (int64_t e = 0; e < m->n_expert; e++) {
+                pair.cpu.backend->dequantize(pair.cpu.device, m, e, 0, m->rows, expected);
+                hip->dequantize(pair.hip.device, m, e, 0, m->rows, found);
+                assert_same_bits(expected, found, n, "dequantised");
+            }
+            free(expected);
+            free(found);
+        }
+        close_pair(&pair);
+    }
+}
+
+static int32_t best_of(const float *logits)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < N_VOCAB; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+/* Two timelines in one step are each alone's bits, a chain on the device is what single steps choose, and a
+ * copied and a read cache go on alike. */
+static void timelines_keep_apart(void **state)
+{
+    (void)state;
+    struct tiny_options options = small(64, 16, 4, 2);
+    reset(0, 0);
+    struct pair pair = open_pair(&options, LANES_64, GS_PRECISION_EXACT);
+    const int32_t *tokens = tokens_of(5);
+    struct gs_error error;
+    struct gs_kv *a = loaded_kv(&pair.hip, CAPACITY), *b = loaded_kv(&pair.hip, CAPACITY),
+                 *copy = loaded_kv(&pair.hip, CAPACITY), *read = loaded_kv(&pair.hip, CAPACITY);
+    struct gs_buffer bytes = {0};
+    float alone[2][N_VOCAB], logits[N_VOCAB];
+    int32_t chain[6], token = 9;
+    loaded_run(&pair.hip, a, tokens, 20, 20, NULL);
+    loaded_run(&pair.hip, b, tokens + 5, 3, 3, NULL);
+    assert_ok(hip->kv_copy(copy, a, &error), &error);
+    assert_ok(hip->kv_export(a, &bytes, &error), &error);
+    assert_ok(hip->kv_import(read, bytes.data, bytes.size, &error), &error);
+    loaded_run(&pair.hip, a, &token, 1, 1, alone[0]);
+    loaded_run(&pair.hip, b, &token, 1, 1, alone[1]);
+    assert_int_equal(hip->kv_truncate(a, 20), 20);
+    assert_int_equal(hip->kv_truncate(b, 3), 3);
+    struct gs_step steps[2] = {{a, &token, 1, GS_WANT_LAST}, {b, &token, 1, GS_WANT_LAST}};
+    assert_ok(hip->forward(pair.hip.device, steps, 2, NULL, &error), &error);
+    assert_same_bits(alone[0], hip->logits(pair.hip.device, 0), N_VOCAB, "together, first");
+    assert_same_bits(alone[1], hip->logits(pair.hip.device, 1), N_VOCAB, "together, second");
+    assert_ok(hip->chain(pair.hip.device, copy, token, chain, 6, &error), &error);
+    for (size_t i = 0; i < 6; i++) {
+        loaded_run(&pair.hip, read, &token, 1, 1, logits);
+        token = best_of(logits);
+        assert_int_equal(chain[i], token);
+    }
+    assert_same_bits(hip->logits(pair.hip.device, 0), logits, N_VOCAB, "the chain's last logits");
+    assert_int_equal(hip->kv_length(copy), 26);
+    gs_buffer_free(&bytes);
+    hip->kv_free(a);
+    hip->kv_free(b);
+    hip->kv_free(copy);
+    hip->kv_free(read);
+    close_pair(&pair);
+}
+
+/* ---------------------------------------------------------------- failures */
+
+/* Everything once, until something fails. */
+static gs_status run_all(const struct loaded *model, struct gs_error *error)
+{
+    static const int32_t tokens[] = {1, 2, 3};
+    struct gs_device_options options = {.precision = GS_PRECISION_EXACT, .index = LANES_32};
+    struct gs_device *device = NULL;
+    struct gs_kv *kv = NULL;
+    int32_t chain[2];
+    gs_status status = hip->open(&options, &device, error);
+    if (status == GS_OK)
+        status = hip->load(device, model->weights, NULL, NULL, error);
+    if (status == GS_OK)
+        status = hip->kv_create(device, 20, &kv, error);
+    struct gs_step step = {kv, tokens, 3, GS_WANT_LAST};
+    if (status == GS_OK) {
+        status = hip->forward(device, &step, 1, NULL, error);
+        assert_int_equal(hip->kv_length(kv), status == GS_OK ? 3 : 0);
+    }
+    if (status == GS_OK) {
+        status = hip->chain(device, kv, 5, chain, 2, error);
+        assert_int_equal(hip->kv_length(kv), status == GS_OK ? 5 : 3);
+    }
+    hip->kv_free(kv);
+    hip->close(device);
+    return status;
+}
+
+/*
+ * Each call of the library fails in turn: one line that says where and why, no timeline changed, no wrong
+ * use. Nothing stays behind but what cannot be given back when entering the device or giving it back itself
+ * fails.
+ */
+static void any_call_may_fail(void **state)
+{
+    (void)state;
+    reset(0, 0);
+    struct tiny_options options = small(32, 2, 1, 1);
+    options.n_layer = 1;
+    options.n_expert = options.n_active = 1;
+    options.d_ff = 32;
+    struct tiny_model *tiny = tiny_model_make(&options);
+    struct loaded model = loaded_open(tiny, 1);
+    tiny_model_free(tiny);
+    unsigned long n_calls = 0, n_failed = 0;
+    for (unsigned long at = 1; at <= n_calls + 1; at++) {
+        struct gs_error error = {.message = ""};
+        reset(at, at % 2 == 0 ? 719 : 2);
+        gs_status status = run_all(&model, &error);
+        n_calls = control->n_calls > n_calls ? control->n_calls : n_calls;
+        if (control->misuse[0] != '\0' || strchr(error.message, '\n') ||
+            control->n_held > (control->device_lost ? 1 : 0))
+            fail_msg("call %lu: %s, %lu held, message \"%s\"", at, control->misuse, control->n_held,
+                     error.message);
+        if (status == GS_OK)
+            continue; /* it failed where nothing can be reported: while closing */
+        n_failed++;
+        assert_true(status == GS_OUT_OF_MEMORY || status == GS_IO || status == GS_UNSUPPORTED);
+        if (!strstr(error.message, "hipError") || strncmp(error.message, "hip: ", 5) != 0)
+            fail_msg("call %lu: message \"%s\"", at, error.message);
+    }
+    print_message("%lu calls, %lu of which report their failure\n", n_calls, n_failed);
+    assert_true(n_calls > 200 && n_failed > n_calls * 3 / 4);
+    loaded_close(&model);
+}
+
+static void what_is_missing_is_named(void **state)
+{
+    (void)state;
+    char description[300];
+    struct gs_device *device = NULL;
+    struct gs_error error;
+    struct gs_device_options options = {.index = LANES_UNKNOWN};
+    const struct gs_backend *best = NULL;
+    reset(0, 0);
+    assert_true(hip->probe(description, sizeof description));
+    print_message("%s\n", description);
+    assert_non_null(strstr(description, "kernels for gfx942"));
+    assert_non_null(strstr(description, "HIP 6.2"));
+    assert_fails(hip->open(&options, &device, &error), GS_UNSUPPORTED, "gfx90a, gfx942, gfx1100, gfx1201",
+                 &error);
+    assert_non_null(strstr(error.message, "hipErrorNoBinaryForGpu"));
+    options.index = 3;
+    assert_fails(hip->open(&options, &device, &error), GS_INVALID_ARGUMENT, "devices 0 to 2", &error);
+    options = (struct gs_device_options){.control = GS_CONTROL_SINKS};
+    assert_fails(hip->open(&options, &device, &error), GS_UNSUPPORTED, "controls", &error);
+    control->n_device = 0;
+    options = (struct gs_device_options){0};
+    assert_fails(hip->open(&options, &device, &error), GS_UNSUPPORTED, "the HIP library sees no device",
+                 &error);
+    assert_ok(gs_backend_find("auto", &best, &error), &error);
+    assert_string_equal(best->name, "cpu");
+    assert_null(device);
+    assert_clean();
+}
+
+/* The weights are compared with what is free before the first of them is read. */
+static void a_model_too_large_is_refused(void **state)
+{
+    (void)state;
+    struct tiny_options options = small(64, 16, 4, 2);
+    reset(0, 0);
+    struct tiny_model *tiny = tiny_model_make(&options);
+    struct loaded model = loaded_open(tiny, 1);
+    struct gs_device_options of_device = {.precision = GS_PRECISION_EXACT};
+    struct gs_device *device = NULL;
+    struct gs_error error;
+    tiny_model_free(tiny);
+    assert_ok(hip->open(&of_device, &device, &error), &error);
+    assert_ok(hip->load(device, model.weights, NULL, NULL, &error), &error);
+    uint64_t scratch = hip->scratch_bytes(device);
+    hip->close(device);
+    control->memory = scratch + 4096;
+    assert_ok(hip->open(&of_device, &device, &error), &error);
+    assert_fails(hip->load(device, model.weights, NULL, NULL, &error), GS_OUT_OF_MEMORY, "the weights need",
+                 &error);
+    hip->close(device);
+    control->memory = scratch / 2;
+    assert_ok(hip->open(&of_device, &device, &error), &error);
+    assert_fails(hip->load(device, model.weights, NULL, NULL, &error), GS_OUT_OF_MEMORY,
+                 "of device memory for scratch: hipErrorOutOfMemory", &error);
+    hip->close(device);
+    assert_clean();
+    loaded_close(&model);
+}
+
+/* ---------------------------------------------------------------- the program */
+
+/* Runs the program with the stand-in; returns its exit code, and in `output` both of its streams. */
+static int run_program(const char *environment, const char *arguments, char *output, size_t size)
+{
+    const char *program = getenv("GOSSAMER");
+    char command[2600];
+    snprintf(command, sizeof command, "LD_LIBRARY_PATH=%s %s %s %s 2>&1", folder, environment,
+             program ? program : "build/gossamer", arguments);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t n = fread(output, 1, size - 1, pipe);
+    output[n] = '\0';
+    return pclose(pipe);
+}
+
+/* The demo model against its golden values, by verify's own bars. A sanitizer takes minutes for it, and has
+ * seen the same code with the small models. */
+static void the_demo_model_verifies(void **state)
+{
+    (void)state;
+    reset(0, 0);
+#if defined(__SANITIZE_ADDRESS__)
+    print_message("  the demo model is not run in the simulator under a sanitizer\n");
+    skip();
+#endif
+    static char output[20000];
+    static const char *const arguments[] = {"verify models/demo --backend hip --device 0 -n 20",
+                                            "verify models/demo --backend hip --device 1 -n 40"};
+    for (size_t i = 0; i < 2; i++) {
+        int code = run_program("HIP_SIM_ORDER=reverse", arguments[i], output, sizeof output);
+        if (code != 0 || !strstr(output, "checks pass") || !strstr(output, "never run on an AMD GPU"))
+            fail_msg("%s: %d\n%s", arguments[i], code, output);
+    }
+}
+
+static void the_program_says_what_is_missing(void **state)
+{
+    (void)state;
+    reset(0, 0);
+    static char output[20000];
+    static const char run[] = "run models/demo --raw -p x -n 1 --temp 0";
+    char arguments[200];
+    snprintf(arguments, sizeof arguments, "%s --backend hip --device 2", run);
+    assert_true(run_program("", arguments, output, sizeof output) != 0);
+    assert_non_null(strstr(output, "takes none of this build's kernels"));
+    snprintf(arguments, sizeof arguments, "%s --backend auto", run);
+    assert_int_equal(run_program("HIP_SIM_DEVICES=0", arguments, output, sizeof output), 0);
+    assert_non_null(strstr(output, "backend cpu, not hip: the HIP library sees no device"));
+    snprintf(arguments, sizeof arguments, "%s --backend hip", run);
+    assert_true(run_program("HIP_SIM_MEMORY=1000000", arguments, output, sizeof output) != 0);
+    assert_non_null(strstr(output, "hipErrorOutOfMemory"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_the_cpus),
+        cmocka_unit_test(fast_is_near_and_keeps_bits),
+        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),
+        cmocka_unit_test(timelines_keep_apart),
+        cmocka_unit_test(any_call_may_fail),
+        cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(a_model_too_large_is_refused),
+        cmocka_unit_test(the_demo_model_verifies),
+        cmocka_unit_test(the_program_says_what_is_missing),
+    };
+    return cmocka_run_group_tests(tests, open_stand_in, NULL);
+}

@@ -1,0 +1,415 @@
+/*
+ * The Metal kernels of large steps, of the verifier and of the benchmarks, run by the simulator in three
+ * orders of lanes over ragged shapes, against the scalar CPU code. Factors of the tiles' products are chosen
+ * so that half has them exactly: then what is left are float32 sums in another order.
+ */
+#include "tests/metal_sim/kernel_fixture.h"
+#include "tests/support/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define FLOAT_TOLERANCE 2e-5 /* of the largest value */
+#define HALF_TOLERANCE  1e-3 /* the same, where probabilities are rounded to half */
+
+/* n floats that half has exactly. */
+static float *exact_halves(struct fixture *f, enum gs_metal_buffer index, size_t n)
+{
+    float *values = fixture_output(f, index, n * sizeof *values);
+    for (size_t i = 0; i < n; i++)
+        values[i] = (float)((int)fixture_random(f, 1025) - 512) / 256.0f;
+    return values;
+}
+
+static void set_rows(struct fixture *f, uint32_t n, uint32_t first_position)
+{
+    struct gs_metal_row *rows = fixture_output(f, GS_METAL_ROWS, n * sizeof *rows);
+    memset(rows, 0, n * sizeof *rows);
+    f->args.n_rows = n;
+    for (uint32_t t = 0; t < n; t++)
+        rows[t].position = (int32_t)(first_position + t);
+}
+
+/* One timeline of n_slot slots: every key and value is a bfloat16 of seven bits. */
+static void set_kv(struct fixture *f, uint32_t n_slot)
+{
+    size_t element = f->tuning.kv_f32 ? 4 : 2,
+           size = (size_t)f->args.n_kv_head * n_slot * f->args.d_head * element;
+    struct gs_metal_kv_layer *table = fixture_output(f, GS_METAL_KV_TABLE, sizeof *table);
+    *table = (struct gs_metal_kv_layer){.keys = 0, .values = (size + 15) / 16 * 16, .n_slot = n_slot};
+    uint8_t *kv = fixture_output(f, GS_METAL_KV, (size + 15) / 16 * 32);
+    for (size_t i = 0; i < f->buffers[GS_METAL_KV].size / element; i++) {
+        float value = (float)((int)fixture_random(f, 255) - 127) / 64.0f;
+        memcpy(kv + i * element, (const uint8_t *)&value + (4 - element), element);
+    }
+}
+
+/* ---------------------------------------------------------------- rows by themselves */
+
+static void test_norm(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = {32, 96, 288, 2880};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        struct fixture f;
+        fixture_init(&f, i);
+        uint32_t d = f.args.d_model = widths[i];
+        f.args.first_row = 1;
+        f.args.n_rows = 2;
+        float *hidden = fixture_floats(&f, GS_METAL_HIDDEN, (size_t)3 * d, 5.0f);
+        float *weight = fixture_floats(&f, GS_METAL_NORM_WEIGHT, d, 2.0f), expected[2880];
+        float *normed = fixture_output(&f, GS_METAL_NORMED, (size_t)3 * d * sizeof *normed);
+        fixture_run(&f, GS_METAL_NORM);
+        for (uint32_t t = 1; t < 3; t++) {
+            cpu_norm(&f, hidden + t * d, weight, expected);
+            expect_close("normed", normed + t * d, expected, d, FLOAT_TOLERANCE);
+        }
+        assert_true(isnan(normed[0]));
+        fixture_free(&f);
+    }
+}
+
+static void test_rotate(void **state)
+{
+    (void)state;
+    static const uint32_t shapes[][3] = {
+        {6, 2, 8}, {3, 1, 6}, {8, 1, 64}, {2, 2, 2}}; /* heads, kv heads, d_head */
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct fixture f;
+        fixture_init(&f, 60 + i);
+        f.args.n_head = shapes[i][0];
+        f.args.n_kv_head = shapes[i][1];
+        uint32_t d = f.args.d_head = shapes[i][2], n = 3;
+        uint32_t width = (f.args.n_head + 2 * f.args.n_kv_head) * d,
+                 n_turned = f.args.n_head + f.args.n_kv_head;
+        f.tuning.kv_f32 = i % 2;
+        set_kv(&f, 4);
+        set_rows(&f, n, 6);
+        float *angles = fixture_floats(&f, GS_METAL_ROPE, (size_t)n * d, 1.3f);
+        float *qkv = fixture_floats(&f, GS_METAL_QKV, (size_t)n * width, 2.0f);
+        float *expected = malloc(n * width * sizeof *expected);
+        assert_non_null(expected);
+        memcpy(expected, qkv, n * width * sizeof *expected);
+        fixture_run(&f, GS_METAL_ROTATE);
+        for (uint32_t t = 0; t < n; t++) {
+            cpu_rotate(&f, angles + t * d, expected + t * width, n_turned);
+            for (uint32_t j = 0; j < 2 * f.args.n_kv_head * d; j++) {
+                float put = cpu_kv_rounded(&f, qkv[t * width + f.args.n_head * d + j]);
+                float got = cpu_kv(&f, 0, j >= f.args.n_kv_head * d, j / d % f.args.n_kv_head, 6 + t, j % d);
+                assert_memory_equal(&got, &put, sizeof got);
+            }
+        }
+        expect_close("qkv", qkv, expected, n * width, FLOAT_TOLERANCE);
+        free(expected);
+        fixture_free(&f);
+    }
+}
+
+/* ---------------------------------------------------------------- dense tiles */
+
+static void run_linear(uint32_t n, uint32_t rows, uint32_t columns, enum gs_metal_type type, bool add)
+{
+    struct fixture f;
+    fixture_init(&f, n + rows);
+    f.args.n_rows = n;
+    f.args.rows = rows;
+    f.args.columns = columns;
+    f.args.out_first = add ? 0 : 5;
+    f.args.out_stride = rows + f.args.out_first + (add ? 0 : 2);
+    f.args.d_model = rows;
+    f.args.add_to_hidden = add;
+    f.tuning.scalar_load = n == 5;
+    float *matrix = fixture_matrix(&f, 0, type, rows, columns);
+    float *bias = fixture_floats(&f, GS_METAL_BIAS_0, rows, 1.0f);
+    float *in = exact_halves(&f, GS_METAL_IN, (size_t)n * columns);
+    float *hidden = fixture_floats(&f, GS_METAL_HIDDEN, (size_t)n * rows, 1.0f);
+    float *out = fixture_output(&f, GS_METAL_OUT, (size_t)n * f.args.out_stride * sizeof *out);
+    float *before = malloc((size_t)n * rows * sizeof *before), *expected = malloc(rows * sizeof *expected);
+    assert_true(before && expected);
+    memcpy(before, hidden, (size_t)n * rows * sizeof *before);
+    fixture_run(&f, GS_METAL_LINEAR);
+    double tolerance = type == GS_METAL_F32 ? HALF_TOLERANCE : FLOAT_TOLERANCE;
+    for (uint32_t t = 0; t < n; t++) {
+        cpu_linear(matrix, bias, in + t * columns, rows, columns, expected);
+        expect_close("out", out + t * f.args.out_stride + f.args.out_first, expected, rows, tolerance);
+        assert_true(add || isnan(out[t * f.args.out_stride]));
+        for (uint32_t r = 0; r < rows; r++)
+            expected[r] = before[t * rows + r] + (add ? expected[r] : 0.0f);
+        expect_close("hidden", hidden + t * rows, expected, rows, tolerance);
+    }
+    free(before);
+    free(expected);
+    free(matrix);
+    fixture_free(&f);
+}
+
+static void test_linear(void **state)
+{
+    (void)state;
+    run_linear(1, 64, 32, GS_METAL_BF16, false);
+    run_linear(5, 70, 96, GS_METAL_BF16, true);
+    run_linear(33, 130, 64, GS_METAL_BF16, false);
+    run_linear(70, 32, 160, GS_METAL_F32, true);
+    run_linear(17, 96, 18, GS_METAL_BF16, false); /* columns that are no multiple of 4 */
+    run_linear(40, 65, 36, GS_METAL_F32, false);  /* ... of 32 */
+    run_linear(32, 128, 64, GS_METAL_F16, false);
+}
+
+/* Not all of Q8_0's values are halves. */
+static void test_linear_q8(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, 3);
+    uint32_t n = f.args.n_rows = 9, rows = f.args.rows = f.args.out_stride = f.args.d_model = 40;
+    uint32_t columns = f.args.columns = 64;
+    float *matrix = fixture_matrix(&f, 0, GS_METAL_Q8, rows, columns), expected[40];
+    float *bias = fixture_floats(&f, GS_METAL_BIAS_0, rows, 1.0f);
+    float *in = exact_halves(&f, GS_METAL_IN, (size_t)n * columns);
+    fixture_floats(&f, GS_METAL_HIDDEN, (size_t)n * rows, 1.0f);
+    float *out = fixture_output(&f, GS_METAL_OUT, (size_t)n * rows * sizeof *out);
+    fixture_run(&f, GS_METAL_LINEAR);
+    for (uint32_t t = 0; t < n; t++) {
+        cpu_linear(matrix, bias, in + t * columns, rows, columns, expected);
+        expect_close("out", out + t * rows, expected, rows, HALF_TOLERANCE);
+    }
+    free(matrix);
+    fixture_free(&f);
+}
+
+/* ---------------------------------------------------------------- experts */
+
+/* n rows whose experts are spread unevenly: expert 0 takes part in most. */
+static void choose_actives(struct fixture *f, uint32_t n)
+{
+    struct gs_metal_active *active =
+        fixture_output(f, GS_METAL_ACTIVE, (size_t)n * f->args.n_active * sizeof *active);
+    f->args.n_rows = n;
+    for (uint32_t t = 0; t < n; t++) {
+        uint32_t left = f->args.n_active, k = 0;
+        for (uint32_t e = 0; e < f->args.n_expert; e++) {
+            uint32_t rest = f->args.n_expert - e;
+            if (left == rest || (left > 0 && fixture_random(f, e == 0 ? left + 1 : rest) < left)) {
+                left--;
+                active[t * f->args.n_active + k++] =
+                    (struct gs_metal_active){(int32_t)e, fixture_uniform(f, 0.1f, 0.5f)};
+            }
+        }
+    }
+}
+
+static void run_sort(struct fixture *f)
+{
+    uint32_t n = f->args.n_rows;
+    fixture_output(f, GS_METAL_ROUTES, gs_metal_routes_bytes(&f->args, n));
+    fixture_run(f, GS_METAL_SORT);
+}
+
+/* Tiles hold every route once, sorted by expert, then by row, none larger than a tile. */
+static void test_sort(void **state)
+{
+    (void)state;
+    static const uint32_t shapes[][3] = {{1, 5, 3},   {70, 5, 3}, {40, 32, 4},
+                                         {3, 200, 2}, {64, 1, 1}, {7, 1024, 16}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct fixture f;
+        fixture_init(&f, 70 + i);
+        f.args.n_expert = shapes[i][1];
+        f.args.n_active = shapes[i][2];
+        choose_actives(&f, shapes[i][0]);
+        run_sort(&f);
+        const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
+        const int32_t *routes = f.buffers[GS_METAL_ROUTES].data;
+        int32_t n = (int32_t)(shapes[i][0] * shapes[i][2]), expert = -1, last = -1, done = 0;
+        int32_t max_tiles = (int32_t)gs_metal_max_tiles(&f.args, f.args.n_rows);
+        const int32_t *sorted = routes + 4 + 4 * max_tiles;
+        assert_in_range(routes[0], 1, max_tiles);
+        for (int32_t tile = 0; tile < routes[0]; tile++) {
+            const int32_t *entry = routes + 4 + 4 * tile;
+            assert_true(entry[0] >= expert && entry[1] == done);
+            assert_in_range(entry[2], 1, GS_METAL_TILE_TOKENS);
+            last = entry[0] == expert ? last : -1;
+            expert = entry[0];
+            for (int32_t r = 0; r < entry[2]; r++, done++) {
+                assert_true(sorted[done] > last && active[sorted[done]].expert == expert);
+                last = sorted[done];
+            }
+        }
+        assert_int_equal(done, n);
+        fixture_free(&f);
+    }
+}
+
+static void set_experts(struct fixture *f, uint32_t i)
+{
+    static const uint32_t shapes[][5] = {
+        {96, 32, 5, 3, 3}, {64, 96, 4, 2, 45}, {32, 64, 9, 1, 20}, {160, 32, 3, 3, 33}};
+    f->args.d_model = shapes[i][0];
+    f->args.d_ff = shapes[i][1];
+    f->args.n_expert = shapes[i][2];
+    f->args.n_active = shapes[i][3];
+    f->tuning.scalar_load = i == 2;
+    choose_actives(f, shapes[i][4]);
+    run_sort(f);
+}
+
+static void test_experts_gate_up(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct fixture f;
+        fixture_init(&f, 80 + i);
+        set_experts(&f, i);
+        uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active, n = f.args.n_rows;
+        float *weights = fixture_experts(&f, 2 * d_ff, d_model), expected[3 * 96];
+        float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * 2 * d_ff, 9.0f);
+        float *normed = exact_halves(&f, GS_METAL_NORMED, (size_t)n * d_model);
+        float *activated =
+            fixture_output(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff * sizeof *activated);
+        fixture_run(&f, GS_METAL_EXPERTS_GATE_UP);
+        const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
+        for (uint32_t route = 0; route < n * n_active; route++) {
+            size_t row = (size_t)active[route].expert * 2 * d_ff;
+            cpu_linear(weights + row * d_model, bias + row, normed + route / n_active * d_model, 2 * d_ff,
+                       d_model, expected);
+            cpu_activate(&f, expected, expected + 2 * d_ff);
+            expect_close("activated", activated + route * d_ff, expected + 2 * d_ff, d_ff, FLOAT_TOLERANCE);
+        }
+        free(weights);
+        fixture_free(&f);
+    }
+}
+
+static void test_experts_down_and_combine(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct fixture f;
+        fixture_init(&f, 90 + i);
+        set_experts(&f, i);
+        uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active, n = f.args.n_rows;
+        float *weights = fixture_experts(&f, d_model, d_ff), expected[160], moe[160], sum[160];
+        float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * d_model, 1.0f);
+        float *activated = exact_halves(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff);
+        float *hidden = fixture_floats(&f, GS_METAL_HIDDEN, (size_t)n * d_model, 1.0f);
+        float *before = malloc((size_t)n * d_model * sizeof *before);
+        assert_non_null(before);
+        memcpy(before, hidden, (size_t)n * d_model * sizeof *before);
+        float *out = fixture_output(&f, GS_METAL_EXPERT_OUT, (size_t)n * n_active * d_model * sizeof *out);
+        float *projected = fixture_output(&f, GS_METAL_PROJECTED, (size_t)n * d_model * sizeof *projected);
+        fixture_run(&f, GS_METAL_EXPERTS_DOWN);
+        fixture_run(&f, GS_METAL_EXPERTS_COMBINE);
+        const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
+        for (uint32_t t = 0; t < n; t++) {
+            memset(moe, 0, sizeof moe);
+            for (uint32_t route = t * n_active; route < (t + 1) * n_active; route++) {
+                size_t row = (size_t)active[route].expert * d_model;
+                cpu_linear(weights + row * d_ff, bias + row, activated + route * d_ff, d_model, d_ff,
+                           expected);
+                expect_close("expert_out", out + route * d_model, expected, d_model, FLOAT_TOLERANCE);
+                for (uint32_t r = 0; r < d_model; r++)
+                    moe[r] += expected[r] * active[route].weight;
+            }
+            for (uint32_t r = 0; r < d_model; r++)
+                sum[r] = before[t * d_model + r] + moe[r];
+            expect_close("moe", projected + t * d_model, moe, d_model, FLOAT_TOLERANCE);
+            expect_close("hidden", hidden + t * d_model, sum, d_model, FLOAT_TOLERANCE);
+        }
+        free(before);
+        free(weights);
+        fixture_free(&f);
+    }
+}
+
+/* ---------------------------------------------------------------- attention */
+
+static void run_attention_tile(uint32_t n, uint32_t first_position, uint32_t window, uint32_t d,
+                               uint32_t n_head, uint32_t n_kv_head, uint32_t kv_f32)
+{
+    struct fixture f;
+    fixture_init(&f, n + d);
+    f.args.d_head = d;
+    f.args.n_head = n_head;
+    f.args.n_kv_head = n_kv_head;
+    f.args.window = window;
+    f.args.attention_scale = 1.0f / sqrtf((float)d);
+    f.tuning.kv_f32 = kv_f32;
+    assert_true(gs_metal_takes_tile(&f.args));
+    uint32_t width = (n_head + 2 * n_kv_head) * d, skipped = 2;
+    set_kv(&f, window > 0 ? window + n : first_position + n);
+    set_rows(&f, skipped + n, first_position - skipped);
+    f.args.first_row = skipped;
+    f.args.n_rows = n;
+    exact_halves(&f, GS_METAL_QKV, (size_t)(skipped + n) * width);
+    fixture_floats(&f, GS_METAL_SINKS, n_head, 3.0f);
+    float *attended =
+        fixture_output(&f, GS_METAL_ATTENDED, (size_t)(skipped + n) * n_head * d * sizeof *attended);
+    float *expected = malloc((size_t)n_head * d * sizeof *expected);
+    assert_non_null(expected);
+    fixture_run(&f, GS_METAL_ATTENTION_TILE);
+    for (uint32_t t = skipped; t < skipped + n; t++) {
+        cpu_attention(&f, t, expected);
+        expect_close("attended", attended + (size_t)t * n_head * d, expected, (size_t)n_head * d,
+                     HALF_TOLERANCE);
+    }
+    assert_true(isnan(attended[0]));
+    free(expected);
+    fixture_free(&f);
+}
+
+static void test_attention_tile(void **state)
+{
+    (void)state;
+    run_attention_tile(1, 2, 0, 8, 6, 2, 1);
+    run_attention_tile(33, 2, 0, 64, 2, 1, 0);
+    run_attention_tile(70, 9, 0, 16, 3, 3, 1);
+    run_attention_tile(40, 60, 20, 64, 2, 1, 0);
+    run_attention_tile(35, 3, 5, 24, 4, 2, 0);
+    run_attention_tile(7, 100, 128, 128, 1, 1, 1);
+}
+
+/* ---------------------------------------------------------------- benchmarks */
+
+static void test_read_and_empty(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 300, 4096, 9001};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct fixture f;
+        fixture_init(&f, i);
+        f.args.n_words = sizes[i];
+        uint32_t *in = fixture_output(&f, GS_METAL_IN, (size_t)sizes[i] * 16), sum = 0;
+        for (uint32_t w = 0; w < sizes[i] * 4; w++)
+            sum += in[w] = fixture_random(&f, UINT32_MAX);
+        size_t n = (size_t)gs_metal_read_groups(sizes[i]) * GS_METAL_THREADS;
+        uint32_t *out = fixture_output(&f, GS_METAL_OUT, n * sizeof *out);
+        fixture_run(&f, GS_METAL_READ);
+        for (size_t t = 0; t < n; t++)
+            sum -= out[t];
+        assert_int_equal(sum, 0);
+        fixture_run(&f, GS_METAL_EMPTY);
+        fixture_free(&f);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_linear_q8),
+        cmocka_unit_test(test_sort),
+        cmocka_unit_test(test_experts_gate_up),
+        cmocka_unit_test(test_experts_down_and_combine),
+        cmocka_unit_test(test_attention_tile),
+        cmocka_unit_test(test_read_and_empty),
+    };
+    int failed = 0, n_mode = fixture_arguments(argc, argv) ? 2 : 1;
+    for (int fast_math = 0; fast_math < n_mode; fast_math++) { /* fast math is Metal's default */
+        fixture_open(fast_math != 0);
+        failed += cmocka_run_group_tests_name(fast_math ? "fast math" : "precise math", tests, NULL, NULL);
+        fixture_close();
+    }
+    return failed;
+}
