@@ -307,7 +307,7 @@ static void comma_separated(void **state)
         n_commas += *c == ',';
     }
     assert_int_equal(n_lines, 3);
-    assert_int_equal(n_commas, 3 * 23);
+    assert_int_equal(n_commas, 3 * 26);
     process_free(&result);
 }
 
