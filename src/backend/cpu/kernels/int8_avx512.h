@@ -165,7 +165,7 @@ INLINE void load_side_scales(enum format format, const struct row *rows, size_t 
     __m512i four[4]; /* rows each */
     size_t left = n_blocks - first;
     if (format == MXFP4) {
-        __mmask16 mask = left >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1);
+        __mmask16 mask = (__mmask16)(left >= 16 ? 0xFFFFu : (1u << left) - 1);
 #pragma GCC unroll 4
         for (size_t i = 0; i < 4; i++) {
             four[i] = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(mask, rows[4 * i].scales + first));
@@ -275,7 +275,7 @@ INLINE bool may_add(const struct exponents *seen, const struct gs_q8_chunk *cons
                     size_t n_blocks)
 {
     __m512i least = _mm512_set1_epi32(INT32_MAX), most = _mm512_setzero_si512();
-    __mmask16 last = n_blocks % 4 == 0 ? (__mmask16)0xFFFF : (__mmask16)((1u << n_blocks % 4 * 4) - 1);
+    __mmask16 last = (__mmask16)(n_blocks % 4 == 0 ? 0xFFFFu : (1u << n_blocks % 4 * 4) - 1);
     size_t n_chunks = (n_blocks + 3) / 4;
     for (size_t t = 0; t < n_x; t++) {
         for (size_t chunk = 0; chunk < n_chunks; chunk++) {
@@ -397,7 +397,7 @@ INLINE void multiply_batch(enum scaling scaling, const struct side_block *const 
     multiply_sides(scaling, laid, n_sides, n_blocks, x + first_x, n_x, ahead, totals);
     for (size_t s = 0; s < n_sides; s++) {
         size_t left = target->n_rows - s * SIDE;
-        __mmask16 mask = left >= SIDE ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1);
+        __mmask16 mask = (__mmask16)(left >= SIDE ? 0xFFFFu : (1u << left) - 1);
         for (size_t t = 0; t < n_x; t++)
             _mm512_mask_storeu_ps(target->out + (first_x + t) * target->stride + s * SIDE, mask,
                                   _mm512_mul_ps(totals[s][t], _mm512_set1_ps(target->factor)));

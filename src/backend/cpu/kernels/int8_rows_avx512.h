@@ -94,7 +94,7 @@ INLINE __m512 group_scales(enum format format, const struct row *row, size_t fir
             one[b] = row->blocks[(first + b) * 17];
         bytes = _mm512_cvtepu8_epi32(_mm_shuffle_epi8(_mm_loadu_si128((const void *)one), place));
     } else {
-        __mmask16 mask = left >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1);
+        __mmask16 mask = (__mmask16)(left >= 16 ? 0xFFFFu : (1u << left) - 1);
         bytes =
             _mm512_cvtepu8_epi32(_mm_shuffle_epi8(_mm_maskz_loadu_epi8(mask, row->scales + first), place));
     }
