@@ -17,15 +17,16 @@
 #if defined(__SANITIZE_ADDRESS__)    /* loops an order slower, whose figures nobody reads */
 #define LEAST_BUFFER (16ull << 20)
 #define MOST_BUFFER  (16ull << 20)
+#define PEAK_ROUNDS  5000
 #else
 #define LEAST_BUFFER (256ull << 20)
 #define MOST_BUFFER  (2ull << 30)
+#define PEAK_ROUNDS  100000 /* of a loop of arithmetic: some tenths of a millisecond */
 #endif
 #define PIECE       (1u << 20) /* bytes that a thread reads at a time: from two places in turn */
 #define AHEAD       2048       /* bytes: asked for before they are read; one core alone gains a third */
 #define ROW_GRAIN   16         /* rows that a thread takes at a time, as in the forward */
 #define SINK_STRIDE 8          /* a cache line apart */
-#define PEAK_ROUNDS 100000     /* of a loop of arithmetic: some tenths of a millisecond */
 #define PEAK_ITEMS  20         /* such loops a thread */
 
 typedef uint64_t vector __attribute__((vector_size(16)));
