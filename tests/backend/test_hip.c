@@ -80,7 +80,7 @@ static void another_library_is_named(void **state)
     struct gs_gpu_vendor vendor = {.name = "hip",
                                    .product = "HIP library",
                                    .needed = "ROCm 5.2 or later",
-                                   .library_names = none,
+                                   .file_names = none,
                                    .call_names = calls,
                                    .describe = describe,
                                    .status_of = status_of};
@@ -88,11 +88,11 @@ static void another_library_is_named(void **state)
     struct gs_error error;
     assert_fails(gs_gpu_driver_open(&driver, &vendor, &error), GS_UNSUPPORTED,
                  "no HIP library here: libno-such-library.so cannot be opened", &error);
-    assert_null(driver.library);
-    vendor.library_names = old;
+    assert_null(driver.handle);
+    vendor.file_names = old;
     assert_fails(gs_gpu_driver_open(&driver, &vendor, &error), GS_UNSUPPORTED,
                  "the HIP library here has no hipInit: it is too old, must be of ROCm 5.2 or later", &error);
-    assert_null(driver.library);
+    assert_null(driver.handle);
     driver.vendor = &vendor;
     assert_fails(gs_gpu_check(&driver, 2, &error, "kernel %s", "k"), GS_OUT_OF_MEMORY,
                  "hip: kernel k: hipErrorX (because)", &error);

@@ -29,7 +29,7 @@ enum {
 struct device {
     const char *name;
     unsigned mach; /* of a code object's flags */
-    const char *library;
+    const char *file;
 };
 
 static const struct device devices[N_DEVICE] = {
@@ -151,7 +151,7 @@ static const struct gpu_sim *sim(void)
         return NULL;
     const char *slash = strrchr(here.dli_fname, '/');
     int folder = slash ? (int)(slash - here.dli_fname + 1) : 0;
-    snprintf(path, sizeof path, "%.*s%s", folder, here.dli_fname, devices[index].library);
+    snprintf(path, sizeof path, "%.*s%s", folder, here.dli_fname, devices[index].file);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL),
          *found = library ? dlsym(library, GPU_SIM_TABLE) : NULL;
     if (!found) {

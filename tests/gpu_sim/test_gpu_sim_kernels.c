@@ -75,7 +75,7 @@ static void waves_of_64_lanes(void **state)
 
 /* What a check says of a faulty kernel in each order: notices[i] is whether it must complain there. */
 struct fault {
-    const char *library;
+    const char *file;
     check_fn *check;
     bool notices[3];
     const char *says; /* in its complaint */
@@ -101,17 +101,16 @@ static void faults_are_noticed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        struct check check = {.sim = open_sim(faults[i].library), .sums_whole = true};
+        struct check check = {.sim = open_sim(faults[i].file), .sums_whole = true};
         if (!check.sim)
             skip();
         for (size_t o = 0; o < 3; o++) {
             check.order = orders[o].order;
             bool ok = check_run(&check, faults[i].check);
-            print_message("%-16s %-8s %s\n", faults[i].library, orders[o].name,
-                          ok ? "nothing" : check.message);
+            print_message("%-16s %-8s %s\n", faults[i].file, orders[o].name, ok ? "nothing" : check.message);
             assert_int_equal(!ok, faults[i].notices[o]);
             if (!ok && !strstr(check.message, faults[i].says))
-                fail_msg("%s: \"%s\" lacks \"%s\"", faults[i].library, check.message, faults[i].says);
+                fail_msg("%s: \"%s\" lacks \"%s\"", faults[i].file, check.message, faults[i].says);
         }
     }
 }

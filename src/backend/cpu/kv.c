@@ -1,7 +1,7 @@
 #include "backend/cpu/kv.h"
 
 #include "backend/cpu/fast_kernels.h"
-#include "base/checked.h"
+#include "backend/kv_header.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -210,14 +210,7 @@ int64_t gs_kv_length(const struct gs_kv *kv)
 
 int64_t gs_kv_truncate(struct gs_kv *kv, int64_t length)
 {
-    if (length < kv->length) {
-        /* The next token, at position `length`, sees window - 1 positions before it. */
-        int64_t first_seen = length - (kv->config->window - 1);
-        bool whole = kv->ring_first == 0 || first_seen >= kv->ring_first;
-        kv->length = whole && length > 0 ? length : 0;
-        if (kv->length == 0)
-            kv->ring_first = 0;
-    }
+    kv->length = gs_kv_cut(kv->length, length, kv->config->window, &kv->ring_first);
     return kv->length;
 }
 
@@ -278,36 +271,18 @@ gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error
     return GS_OK;
 }
 
-/* An exported cache: this header, then for each layer, kv head and held position the key and the value. */
-struct export_header {
-    char magic[8];
-    int64_t length;
-    int64_t ring_first;
-    int64_t n_layer;
-    int64_t n_kv_head;
-    int64_t d_head;
-    int64_t window;
-};
-
+/* An exported cache: the header, then for each layer, kv head and held position the key and the value. */
 static const char export_magics[][8] = {[GS_KV_F32] = "gskvf32", [GS_KV_BF16] = "gskvb16"};
 
-static struct export_header make_header(const struct gs_kv *kv)
+static struct gs_kv_header make_header(const struct gs_kv *kv)
 {
-    const struct gs_config *config = kv->config;
-    struct export_header header = {.length = kv->length,
-                                   .ring_first = kv->ring_first,
-                                   .n_layer = config->n_layer,
-                                   .n_kv_head = config->n_kv_head,
-                                   .d_head = config->d_head,
-                                   .window = config->window};
-    memcpy(header.magic, export_magics[kv->format], sizeof header.magic);
-    return header;
+    return gs_kv_header_make(export_magics[kv->format], kv->config, kv->length, kv->ring_first);
 }
 
 gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error)
 {
     const struct gs_config *config = kv->config;
-    struct export_header header = make_header(kv);
+    struct gs_kv_header header = make_header(kv);
     gs_status status = gs_buffer_append(out, &header, sizeof header, error);
     union position position;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
@@ -321,37 +296,15 @@ gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_
     return status;
 }
 
-/* Bytes that follow a header; 0 if they would overflow. */
-static uint64_t body_bytes(const struct gs_kv *kv, const struct export_header *header)
-{
-    const struct gs_config *config = kv->config;
-    uint64_t positions = 0, bytes = 0;
-    for (int64_t layer = 0; layer < config->n_layer; layer++) {
-        int64_t first = config->layer_is_window[layer] ? header->ring_first : 0;
-        if (!gs_add_u64(positions, (uint64_t)(header->length - first), &positions))
-            return 0;
-    }
-    uint64_t per_position = position_bytes(kv) * (uint64_t)config->n_kv_head;
-    return gs_mul_u64(positions, per_position, &bytes) ? bytes : 0;
-}
-
 gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error)
 {
     const struct gs_config *config = kv->config;
-    struct export_header header, own = make_header(kv);
-    if (size < sizeof header)
-        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes is shorter than its header",
-                       size);
-    memcpy(&header, bytes, sizeof header);
-    if (memcmp(header.magic, own.magic, sizeof header.magic) != 0 || header.n_layer != own.n_layer ||
-        header.n_kv_head != own.n_kv_head || header.d_head != own.d_head || header.window != own.window)
-        return gs_fail(error, GS_MALFORMED, "the exported cache is of another model or backend");
-    if (header.length < 0 || header.length > kv->capacity || header.ring_first < 0 ||
-        header.ring_first > header.length || size - sizeof header != body_bytes(kv, &header))
-        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes does not hold %lld tokens", size,
-                       (long long)header.length);
-    if (header.ring_first > 0 && header.length - header.ring_first < config->window - 1)
-        return gs_fail(error, GS_MALFORMED, "the exported cache lacks positions of the window");
+    struct gs_kv_header header, own = make_header(kv);
+    gs_status status =
+        gs_kv_header_read(&own, config, kv->capacity, position_bytes(kv) * (uint64_t)config->n_kv_head, bytes,
+                          size, &header, error);
+    if (status != GS_OK)
+        return status;
 
     const char *at = (const char *)bytes + sizeof header;
     union position position;

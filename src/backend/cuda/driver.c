@@ -3,7 +3,7 @@
 #include "backend/cuda/modules.h"
 #include "base/status.h"
 
-static const char *const library_names[] = {"libcuda.so.1", "libcuda.so", NULL};
+static const char *const file_names[] = {"libcuda.so.1", "libcuda.so", NULL};
 
 static const char *const call_names[] = {
 #define NAME(field, cuda, hip, parameters) #cuda,
@@ -37,7 +37,7 @@ static const struct gs_gpu_vendor vendor = {
     .name = "cuda",
     .product = "CUDA driver",
     .needed = "CUDA 12.4 or later",
-    .library_names = library_names,
+    .file_names = file_names,
     .call_names = call_names,
     .enter_name = "cuCtxSetCurrent",
     .enter = gs_cuda_enter,

@@ -29,7 +29,7 @@ static void *unconst(const void *memory)
 gs_status gs_gpu_driver_find(const struct gs_gpu_driver *driver, const char *name, void *field,
                              struct gs_error *error)
 {
-    void *found = dlsym(driver->library, name);
+    void *found = dlsym(driver->handle, name);
     if (!found)
         return gs_fail(error, GS_UNSUPPORTED, "the %s here has no %s: it is too old, must be of %s",
                        driver->vendor->product, name, driver->vendor->needed);
@@ -43,11 +43,11 @@ gs_status gs_gpu_driver_open(struct gs_gpu_driver *driver, const struct gs_gpu_v
 {
     *driver = (struct gs_gpu_driver){.vendor = vendor};
     /* Never unmapped again: the driver may have threads of its own once it was initialised. */
-    for (size_t i = 0; vendor->library_names[i] && !driver->library; i++)
-        driver->library = dlopen(vendor->library_names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!driver->library)
+    for (size_t i = 0; vendor->file_names[i] && !driver->handle; i++)
+        driver->handle = dlopen(vendor->file_names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!driver->handle)
         return gs_fail(error, GS_UNSUPPORTED, "no %s here: %s cannot be opened", vendor->product,
-                       vendor->library_names[0]);
+                       vendor->file_names[0]);
     gs_status status = GS_OK;
 #define FIND(field, cuda, hip, parameters)                                                                   \
     if (status == GS_OK)                                                                                     \
@@ -61,8 +61,8 @@ gs_status gs_gpu_driver_open(struct gs_gpu_driver *driver, const struct gs_gpu_v
 
 void gs_gpu_driver_close(struct gs_gpu_driver *driver)
 {
-    if (driver->library)
-        dlclose(driver->library);
+    if (driver->handle)
+        dlclose(driver->handle);
     *driver = (struct gs_gpu_driver){0};
 }
 

@@ -74,11 +74,11 @@ enum {
 struct gs_gpu_driver;
 
 struct gs_gpu_vendor {
-    const char *name;    /* "cuda": begins messages */
-    const char *product; /* "CUDA driver" */
-    const char *needed;  /* "CUDA 12.4 or later": what a library that lacks a call is too old for */
-    const char *const *library_names; /* tried in this order; the last is NULL */
-    const char *const *call_names;    /* in the order of GS_GPU_CALLS */
+    const char *name;              /* "cuda": begins messages */
+    const char *product;           /* "CUDA driver" */
+    const char *needed;            /* "CUDA 12.4 or later": what a library that lacks a call is too old for */
+    const char *const *file_names; /* tried in this order; the last is NULL */
+    const char *const *call_names; /* in the order of GS_GPU_CALLS */
     const char *enter_name;
 
     /* Makes the device the one that this thread's calls are about. */
@@ -90,7 +90,7 @@ struct gs_gpu_vendor {
 /* A vendor's own begins with this. */
 struct gs_gpu_driver {
     const struct gs_gpu_vendor *vendor;
-    void *library;
+    void *handle; /* of dlopen */
 #define GS_GPU_FIELD(field, cuda, hip, parameters) int(*field) parameters;
     GS_GPU_CALLS(GS_GPU_FIELD)
 #undef GS_GPU_FIELD

@@ -4,8 +4,8 @@
 #include "base/status.h"
 
 /* The name without a version is that of a development package; the others are of ROCm 6, 7 and 5. */
-static const char *const library_names[] = {"libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7",
-                                            "libamdhip64.so.5", NULL};
+static const char *const file_names[] = {"libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7",
+                                         "libamdhip64.so.5", NULL};
 
 static const char *const call_names[] = {
 #define NAME(field, cuda, hip, parameters) #hip,
@@ -38,7 +38,7 @@ static const struct gs_gpu_vendor vendor = {
     .name = "hip",
     .product = "HIP library",
     .needed = "ROCm 5.2 or later",
-    .library_names = library_names,
+    .file_names = file_names,
     .call_names = call_names,
     .enter_name = "hipSetDevice",
     .enter = gs_hip_enter,

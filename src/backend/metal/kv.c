@@ -1,6 +1,6 @@
 /* Timelines in memory that host and GPU share. The rules of rings are those of backend/cpu/kv.c. */
+#include "backend/kv_header.h"
 #include "backend/metal/device.h"
-#include "base/checked.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -113,14 +113,7 @@ int64_t gs_metal_kv_length(const struct gs_kv *kv)
 
 int64_t gs_metal_kv_truncate(struct gs_kv *kv, int64_t length)
 {
-    if (length < kv->length) {
-        /* The next token, at position `length`, sees window - 1 positions before it. */
-        int64_t first_seen = length - (kv->device->config.window - 1);
-        bool whole = kv->ring_first == 0 || first_seen >= kv->ring_first;
-        kv->length = whole && length > 0 ? length : 0;
-        if (kv->length == 0)
-            kv->ring_first = 0;
-    }
+    kv->length = gs_kv_cut(kv->length, length, kv->device->config.window, &kv->ring_first);
     return kv->length;
 }
 
@@ -171,36 +164,19 @@ gs_status gs_metal_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs
 /* ---------------------------------------------------------------- files */
 
 /*
- * An exported cache: this header, then for each layer keys and values [n_kv_head][held positions][d_head] in
+ * An exported cache: the header, then for each layer keys and values [n_kv_head][held positions][d_head] in
  * the precision's type.
  */
-struct export_header {
-    char magic[8];
-    int64_t length;
-    int64_t ring_first;
-    int64_t n_layer;
-    int64_t n_kv_head;
-    int64_t d_head;
-    int64_t window;
-};
-
-static struct export_header make_header(const struct gs_kv *kv)
+static struct gs_kv_header make_header(const struct gs_kv *kv)
 {
-    const struct gs_config *c = &kv->device->config;
-    struct export_header header = {.length = kv->length,
-                                   .ring_first = kv->ring_first,
-                                   .n_layer = c->n_layer,
-                                   .n_kv_head = c->n_kv_head,
-                                   .d_head = c->d_head,
-                                   .window = c->window};
-    memcpy(header.magic, element_bytes(kv->device) == 4 ? "gsmkvf32" : "gsmkvb16", sizeof header.magic);
-    return header;
+    return gs_kv_header_make(element_bytes(kv->device) == 4 ? "gsmkvf32" : "gsmkvb16", &kv->device->config,
+                             kv->length, kv->ring_first);
 }
 
 gs_status gs_metal_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error)
 {
     const struct gs_config *c = &kv->device->config;
-    struct export_header header = make_header(kv);
+    struct gs_kv_header header = make_header(kv);
     size_t bytes = (size_t)slot_bytes(kv->device);
     gs_status status = gs_buffer_append(out, &header, sizeof header, error);
     for (int64_t i = 0; i < c->n_layer; i++) {
@@ -213,44 +189,13 @@ gs_status gs_metal_kv_export(const struct gs_kv *kv, struct gs_buffer *out, stru
     return status;
 }
 
-/* Bytes that follow a header; 0 if they would overflow. */
-static uint64_t body_bytes(const struct gs_kv *kv, const struct export_header *header)
-{
-    const struct gs_config *c = &kv->device->config;
-    uint64_t positions = 0, bytes = 0;
-    for (int64_t i = 0; i < c->n_layer; i++) {
-        int64_t first = c->layer_is_window[i] ? header->ring_first : 0;
-        if (!gs_add_u64(positions, (uint64_t)(header->length - first), &positions))
-            return 0;
-    }
-    return gs_mul_u64(positions, 2 * (uint64_t)c->n_kv_head * slot_bytes(kv->device), &bytes) ? bytes : 0;
-}
-
-static gs_status check_header(const struct gs_kv *kv, const struct export_header *header, size_t size,
-                              struct gs_error *error)
-{
-    struct export_header own = make_header(kv);
-    if (memcmp(header->magic, own.magic, sizeof own.magic) != 0 || header->n_layer != own.n_layer ||
-        header->n_kv_head != own.n_kv_head || header->d_head != own.d_head || header->window != own.window)
-        return gs_fail(error, GS_MALFORMED, "the exported cache is of another model, backend or precision");
-    if (header->length < 0 || header->length > kv->capacity || header->ring_first < 0 ||
-        header->ring_first > header->length || size - sizeof *header != body_bytes(kv, header))
-        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes does not hold %lld tokens", size,
-                       (long long)header->length);
-    if (header->ring_first > 0 && header->length - header->ring_first < own.window - 1)
-        return gs_fail(error, GS_MALFORMED, "the exported cache lacks positions of the window");
-    return GS_OK;
-}
-
 gs_status gs_metal_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error)
 {
     const struct gs_config *c = &kv->device->config;
-    struct export_header header;
-    if (size < sizeof header)
-        return gs_fail(error, GS_MALFORMED, "an exported cache of %zu bytes is shorter than its header",
-                       size);
-    memcpy(&header, bytes, sizeof header);
-    gs_status status = check_header(kv, &header, size, error);
+    struct gs_kv_header header, own = make_header(kv);
+    gs_status status =
+        gs_kv_header_read(&own, c, kv->capacity, 2 * (uint64_t)c->n_kv_head * slot_bytes(kv->device), bytes,
+                          size, &header, error);
     if (status != GS_OK)
         return status;
     const char *at = (const char *)bytes + sizeof header;
