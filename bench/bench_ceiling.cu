@@ -133,17 +133,17 @@ static int64_t token_bytes(const struct model *m)
 static struct layer make_layer(const struct model *m, uint64_t at)
 {
     struct layer l;
-    int32_t choice[4];
-    float weight[4] = {0.4f, 0.3f, 0.2f, 0.1f};
+    int32_t choice[CEILING_MAX];
+    float weight[CEILING_MAX] = {0.4f, 0.3f, 0.2f, 0.1f};
     l.qkv = random_dense((int64_t)n_qkv * d_model * 2);
     l.o = random_dense((int64_t)d_model * n_attended * 2);
     l.gate_up = random_experts(m->n_expert * gate_up_bytes);
     l.down = random_experts(m->n_expert * down_bytes);
     l.gate_up_bias = random_floats((int64_t)m->n_expert * 2 * d_ff, 0.0f, 0.1f);
     l.down_bias = random_floats((int64_t)m->n_expert * d_model, 0.0f, 0.1f);
-    for (int i = 0; i < 4; i++) /* one of each quarter: distinct, ascending */
-        choice[i] =
-            i * (m->n_expert / 4) + (int)((at * 2654435761u + (uint64_t)i * 40503u) >> 7) % (m->n_expert / 4);
+    int step = m->n_expert / CEILING_MAX;
+    for (int i = 0; i < CEILING_MAX; i++) /* distinct, ascending */
+        choice[i] = i * step + (int)((at * 2654435761u + (uint64_t)i * 40503u) >> 7) % step;
     l.choice = (int32_t *)device_bytes(sizeof choice);
     l.choice_weight = (float *)device_bytes(sizeof weight);
     CHECK(cudaMemcpy(l.choice, choice, sizeof choice, cudaMemcpyHostToDevice));
@@ -174,8 +174,8 @@ static void make_model(struct model *m)
     m->scrap = make_pair(1 << 16);
     m->logits = (float *)device_bytes(4 * (int64_t)n_vocab);
     m->attended = (uint8_t *)device_bytes(6 * (int64_t)n_attended);
-    m->activated = (uint8_t *)device_bytes(4 * 6 * (int64_t)d_ff);
-    CHECK(cudaMemset(m->activated, 0, 4 * 6 * (size_t)d_ff));
+    m->activated = (uint8_t *)device_bytes(CEILING_MAX * 6 * (int64_t)d_ff);
+    CHECK(cudaMemset(m->activated, 0, CEILING_MAX * 6 * (size_t)d_ff));
     CHECK(cudaDeviceSynchronize());
 }
 
@@ -651,6 +651,15 @@ static void measure_experts(const struct model *m, const std::string &loads)
         }
 }
 
+/* The same launch with more experts in it: what is fixed and what grows with the bytes. */
+template <int N> static void measure_more(const struct model *m)
+{
+    allow(ceiling_gate_up<N, CEILING_RINGS>, gate_up_shared());
+    time_pieces(m, "gate and up, " + std::to_string(N) + " experts, cold, bulk copies",
+                (double)N * gate_up_bytes, m->n_layer,
+                [&](int i) { launch_gate_up<N, CEILING_RINGS>(m, i, 0, false); });
+}
+
 static void write_json(const struct model *m, const char *path)
 {
     FILE *file = fopen(path, "w");
@@ -715,6 +724,8 @@ int main(int argc, char **argv)
     printf("\none expert's products, of %d experts\n", m.n_expert);
     measure_experts<1, CEILING_RINGS>(&m, "bulk copies");
     measure_experts<4, CEILING_RINGS>(&m, "bulk copies");
+    measure_more<2>(&m);
+    measure_more<8>(&m);
     measure_experts<1, CEILING_WIDE>(&m, "16-byte loads");
     measure_experts<4, CEILING_WIDE>(&m, "16-byte loads");
     measure_experts<1, CEILING_BYTES>(&m, "1-byte loads");

@@ -19,7 +19,7 @@
 #define CEILING_UNSCALE  0x1p62f
 #define CEILING_DENSE    GS_DECODE_DENSE_CHUNK
 #define CEILING_EXPERT   GS_DECODE_EXPERT_CHUNK
-#define CEILING_MAX      4    /* experts a launch */
+#define CEILING_MAX      8    /* experts a launch */
 #define CEILING_MODEL    3072 /* elements of a vector at most */
 #define CEILING_ATTENDED 4096
 
@@ -59,13 +59,13 @@ struct ceiling_dense_args {
 struct ceiling_expert_args {
     const uint8_t *weights;     /* [n_expert][n_strip][n_chunk] chunks of 16 rows x 192 columns */
     const float *bias;          /* [n_expert][16*n_strip] */
-    const int32_t *choice;      /* [4] */
-    const float *choice_weight; /* [4] */
+    const int32_t *choice;      /* [CEILING_MAX] */
+    const float *choice_weight; /* [CEILING_MAX] */
     int32_t first;              /* of the chosen, the first that this launch computes */
     int32_t n_strip, n_chunk;
     const float *in;    /* gate and up: pair [d_model] */
     const float *norm;  /* gate and up */
-    uint8_t *activated; /* [4] split vectors of d_ff */
+    uint8_t *activated; /* [CEILING_MAX] split vectors of d_ff */
     int32_t d_model, d_ff;
     const float *before; /* down: pair, added */
     float *out;          /* down: pair */
