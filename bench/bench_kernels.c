@@ -3,7 +3,9 @@
  * weights (or of what is converted) and multiplications (or elements) per cycle. Cycles are those of the
  * core, from how long a chain of additions takes, one a cycle.
  *
- *   bench_kernels [PART OF A KERNEL'S NAME]
+ *   bench_kernels [--count] [PART OF A KERNEL'S NAME]
+ *
+ * --count calls each once in count_call, for bench/instructions.sh, and times nothing.
  */
 #include "base/clock.h"
 #include "tests/support/kernel_cases.h"
@@ -57,6 +59,14 @@ static double time_call(struct kernel_run *run, const struct kernel_variant *var
     return best;
 }
 
+/* The function whose instructions callgrind counts. */
+__attribute__((noinline)) static void count_call(struct kernel_run *run, const struct kernel_variant *variant)
+{
+    run->kernel->call(run, variant);
+    __asm__ volatile("");
+}
+
+/* frequency 0: counting. */
 static void show_case(const struct kernel_case *kernel, struct kernel_shape shape, double frequency)
 {
     for (size_t v = 0; v < kernel_variant_count(); v++) {
@@ -65,23 +75,35 @@ static void show_case(const struct kernel_case *kernel, struct kernel_shape shap
         if (!kernel_has(kernel, &variant))
             continue;
         kernel_prepare(&run, kernel, shape, 2);
-        double seconds = time_call(&run, &variant), cycles = seconds * frequency;
-        printf("  %-22s %5zu %5zu %5zu  %-11s %10.0f %8.2f %8.2f %8.2f\n", kernel->name, shape.n,
-               shape.n_rows, shape.n_x, variant.isa, cycles, kernel->bytes(&shape) / cycles,
-               kernel->products(&shape) / cycles, kernel->bytes(&shape) / seconds / 1e9);
+        double bytes = kernel->bytes(&shape), products = kernel->products(&shape);
+        if (frequency > 0.0) {
+            double seconds = time_call(&run, &variant), cycles = seconds * frequency;
+            printf("  %-22s %5zu %5zu %5zu  %-11s %10.0f %8.2f %8.2f %8.2f\n", kernel->name, shape.n,
+                   shape.n_rows, shape.n_x, variant.isa, cycles, bytes / cycles, products / cycles,
+                   bytes / seconds / 1e9);
+        } else {
+            kernel->call(&run, &variant); /* tables that the first call makes */
+            count_call(&run, &variant);
+            printf("%s\t%zu\t%zu\t%zu\t%s\t%.0f\t%.0f\n", kernel->name, shape.n, shape.n_rows, shape.n_x,
+                   variant.isa, bytes, products);
+        }
         kernel_release(&run);
     }
 }
 
 int main(int argc, char **argv)
 {
-    double frequency = measure_frequency();
-    printf("kernels: one thread, from the cache; a core at %.2f GHz\n", frequency / 1e9);
-    printf("  %-22s %5s %5s %5s  %-11s %10s %8s %8s %8s\n", "kernel", "n", "rows", "with", "variant",
-           "cycles", "B/cycle", "op/cycle", "GB/s");
+    bool counting = argc > 1 && strcmp(argv[1], "--count") == 0;
+    const char *part = argc > 1 + counting ? argv[1 + counting] : "";
+    double frequency = counting ? 0.0 : measure_frequency();
+    if (!counting) {
+        printf("kernels: one thread, from the cache; a core at %.2f GHz\n", frequency / 1e9);
+        printf("  %-22s %5s %5s %5s  %-11s %10s %8s %8s %8s\n", "kernel", "n", "rows", "with", "variant",
+               "cycles", "B/cycle", "op/cycle", "GB/s");
+    }
     for (size_t i = 0; i < kernel_case_count; i++) {
         const struct kernel_case *kernel = &kernel_cases[i];
-        if (argc > 1 && !strstr(kernel->name, argv[1]))
+        if (!strstr(kernel->name, part))
             continue;
         bool is_attention = kernel->step == 2;
         struct kernel_shape shape = {is_attention ? 64 : WIDTH, is_attention ? 8 : kernel->most_rows, 1};

@@ -54,6 +54,13 @@ class States:
         return "far" if seen and min(seen) > FAR else "mixed"
 
 
+def processor_name():
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
 def drop(paths):
     for path in paths:
         with open(path, "rb") as file:
@@ -135,8 +142,9 @@ def main():
             print(f"ratio to the best other, {state}: {medians['gossamer'] / best[0]:.2f} ({best[1]})")
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": platform.processor() or platform.machine(), "model": given.model,
-                       "commands": {name: command for name, (command, _, _) in engines.items()},
+            json.dump({"machine": processor_name(), "date": time.strftime("%Y-%m-%d %H:%M"),
+                       "commands": {name: " ".join(Path(word).name if "/" in word else word for word in command)
+                                    for name, (command, _, _) in engines.items()},
                        "runs": {name: [{"state": state, "tokens_per_second": round(speed, 3)} for state, speed in seen]
                                 for name, seen in pairs.items()}}, file, indent=1)
 
