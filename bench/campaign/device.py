@@ -28,6 +28,8 @@ DECODE = {
         ("fused", [], {}),
         ("chained", ["--chain"], {}),
         ("legacy", ["--decode", "legacy"], {}),
+        ("serial", ["--decode", "serial"], {}),
+        ("staged", ["--decode", "staged"], {}),
         ("scalar load", ["--scalar-load"], {}),
         ("1 SIMD-group a row", [], {"GOSSAMER_SIMDGROUPS": "1"}),
         ("2 SIMD-groups a row", [], {"GOSSAMER_SIMDGROUPS": "2"}),
@@ -42,11 +44,13 @@ DECODE = {
 }
 # Further ways to compute, which must pass the proof too.
 PROOFS = {
-    "metal": [["--precision", "fast"], ["--decode", "legacy"], ["--scalar-load"]],
+    "metal": [["--precision", "fast"], ["--decode", "legacy"], ["--decode", "serial"], ["--decode", "staged"],
+              ["--scalar-load"]],
     "hip": [["--precision", "fast"]],
     "cpu": [["--precision", "fast"]],
 }
-EXPERT_BACKENDS = ("cpu", "metal") # bench --kernel
+# bench --kernel, and its further options: the scalar-load control is not there on every backend.
+EXPERT = {"cpu": ["--scalar-load"], "metal": ["--scalar-load"], "hip": []}
 
 
 def read_chip():
@@ -120,10 +124,10 @@ class Campaign:
     def measure(self):
         runs = ["-r", "2" if self.quick else "5"]
         tokens = "4" if self.quick else "128"
-        if self.backend in EXPERT_BACKENDS:
+        if self.backend in EXPERT:
             place = ["--layer", "2", "--expert", "3"] if self.quick else ["--layer", "12", "--expert", "7"]
             self.run("expert", "one and four", ["bench", self.model, "--kernel", KERNEL, *place, "--experts",
-                                                "1,4", "--scalar-load", "-r", "5" if self.quick else "51"])
+                                                "1,4", *EXPERT[self.backend], "-r", "5" if self.quick else "51"])
         for name, options, environment in DECODE[self.backend]:
             self.run("decode", name, ["bench", self.model, "-p", "0", "-n", tokens, *runs, *options], environment)
         self.run("prefill", "prompts", ["bench", self.model, "-n", "0", "-p", "16" if self.quick else "512,2048", *runs])

@@ -11,7 +11,7 @@ import operator
 import sys
 
 OPERATORS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
-OUTCOMES = ("strong", "close-out", "continue")  # the first that holds
+OUTCOMES = ("close-out", "strong", "continue")  # the first that holds
 
 
 def read_question(path):

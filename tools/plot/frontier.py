@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """A frontier chart from the JSON of gossamer bench: speed over the tokens already in the context.
 
-    frontier.py -o chart.svg RESULT.json ... [--title TEXT]
+    frontier.py -o chart.svg RESULT.json ... [--title TEXT] [--rows REGEX] [--bandwidth GB_PER_SECOND]
 
 A line for each kind of row (pp128, tg16 ...) and number of threads, its bars from the smallest to the largest
-run. The runs need several depths: gossamer bench MODEL -n 16 -d 0,512,2048 --json.
+run. The runs need several depths: gossamer bench MODEL -n 16 -d 0,512,2048 --json. With --bandwidth a broken
+line says what that bandwidth allows: it over the weights and keys and values that a token reads.
 """
 import argparse
 import json
+import re
 
 import chart
 
@@ -17,19 +19,26 @@ def main():
     parser.add_argument("results", nargs="+")
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--title", default="Speed over context")
+    parser.add_argument("--rows", default="", help="only rows whose name this finds")
+    parser.add_argument("--bandwidth", type=float, help="of the device, where the runs measured the host's alone")
     arguments = parser.parse_args()
 
     runs = [run for name in arguments.results for run in chart.runs_of(json.load(open(name, encoding="utf-8")))]
-    series = {}
+    series, limits = {}, []
     for (name, threads), found in chart.merge_rows(runs, "tokens_per_second").items():
+        if not re.search(arguments.rows, name):
+            continue
         kind = name.split(" @ ")[0]
         if kind.startswith("pp") and len(found[0]["seconds"]) == 1:
             kind = "reading on"  # the steps of --frontier, each of its own size
         series.setdefault((kind, threads), []).append((found[0]["depth"], *found[1:]))
+        if arguments.bandwidth and kind.startswith("tg"):
+            read = found[0]["bytes_per_token"] + found[0]["kv_bytes_per_token"]
+            limits.append((found[0]["depth"], 1e9 * arguments.bandwidth / read))
     if not series:
         parser.error("no row has tokens_per_second")
     depths = [point[0] for points in series.values() for point in points]
-    most = max(point[3] for points in series.values() for point in points)
+    most = max([point[3] for points in series.values() for point in points] + [limit for _depth, limit in limits])
     x_axis, y_axis = chart.plot_area(0, max(max(depths), 1) * 1.04, 0, most * 1.12, False, False)
     picture = chart.Chart(
         arguments.title, chart.machine_text(runs[-1]), x_axis, y_axis, "tokens in the context before",
@@ -43,6 +52,9 @@ def main():
             picture.point(depth, middle, least, largest, colour)
         ends = f"{points[0][1]:.3g} \u2192 {points[-1][1]:.3g} tokens/s"
         picture.entry([f"{key[0]}, {chart.threads_text(key[1])}", ends], colour)
+    if limits:
+        picture.path(sorted(limits), "#333", 1.5, "6 4")
+        picture.entry([f"{arguments.bandwidth:,.0f} GB/s", "over the bytes of a token"], "#333", "6 4")
     with open(arguments.output, "w", encoding="utf-8") as file:
         file.write(picture.svg())
 
