@@ -4,12 +4,13 @@
     peers.py BUILD MODEL GGUF NAME=LLAMA_BENCH[,OPTION...] ... [--weights q8] [--rounds 3] [--tokens 16] [--runs 32]
              [--threads 2] [--json FILE]
 
-BUILD is where make put gossamer and bench/bench_cores; GGUF holds MODEL's weights (tools/synth/make_gguf.py).
+BUILD is where make put gossamer and bench/bench_cores; GGUF holds MODEL's weights (tools/synth/make_gguf.py; "-": none).
 While an engine runs, bench_cores is asked every half second how far the processors are from each other: on a
 virtual machine that changes, and the memory's bandwidth with it. A run counts as "near" (a shared cache: under 60 ns)
 or "far" (over 90 ns) where all answers during it agree, else as "mixed". Prints the median, least and most of each
-engine in each state, and the ratio to the best other engine. Files are dropped from the page cache before each turn:
-gossamer then maps them in large pages, and an engine that copies them reads them as it does at its first start.
+engine in each state, and the ratio to the best other engine. NAME=gossamer,OPTION... is gossamer once more with
+further options (deep=gossamer,-d,16384). Files are dropped from the page cache before each turn: gossamer then maps
+them in large pages, and an engine that copies them reads them as it does at its first start.
 """
 import argparse
 import json
@@ -87,7 +88,7 @@ def turn(command, tokens, seconds_of, after, states_program):
 
 
 def ours_seconds(said):
-    return [row for row in json.loads(said)["rows"] if "seconds" in row][0]["seconds"]
+    return [row for row in json.loads(said)["rows"] if row["name"].startswith("tg")][0]["seconds"]
 
 
 def theirs_seconds(said):
@@ -120,12 +121,15 @@ def main():
     for peer in given.peers:
         name, _, rest = peer.partition("=")
         program, *options = rest.split(",")
+        if program == "gossamer":
+            engines[name] = ([*ours, *options], ours_seconds, 1.5)
+            continue
         engines[name] = ([program, "-m", given.gguf, *options, *shape, "-o", "json"], theirs_seconds, 0.3)
     shards = sorted(Path(given.model).glob("*.safetensors"))
     pairs = {name: [] for name in engines}
     for _ in range(given.rounds):
         for name, (command, seconds_of, after) in engines.items():
-            drop([*shards, given.gguf])
+            drop(shards if given.gguf == "-" else [*shards, given.gguf])
             if name == "gossamer":
                 run([*command, "-r", "1"]) # brings the pages
             seen = turn([*command, "-r", str(given.runs)], given.tokens, seconds_of, after, cores)
