@@ -279,10 +279,10 @@ static void print_trace(const struct model *m, int32_t layer)
     uint64_t zero = ~(uint64_t)0;
     for (int b = 0; b < 132; b++)
         zero = std::min(zero, at(layer, 1, b, 1));
-    const char *points[] = {"start", "after wait", "stream", "streamed", "end", "let go"};
+    const char *points[] = {"start", "after wait", "stream", "streamed", "end", "let go", "all warps"};
     for (int l = layer; l <= layer + 1; l++)
         for (int stage = 1; stage <= 5; stage++)
-            for (int point : {0, 1, 5, 2, 3, 4}) {
+            for (int point : {0, 1, 5, 2, 3, 6, 4}) {
                 double first = 1e18, last = -1e18, sum = 0;
                 int count = 0;
                 for (int b = 0; b < (stage == 2 ? 8 : 132); b++) {
@@ -297,6 +297,43 @@ static void print_trace(const struct model *m, int32_t layer)
             }
 }
 #endif
+
+/* A kernel with nothing to do on every SM: what is before and after a pair that is timed alone. */
+__global__ static void nothing(void)
+{
+}
+
+/*
+ * One token-load of experts: gate/up and down of the four of a layer, every layer's once, cold. Chained, as
+ * in a token without its other stages; and each pair alone, between kernels that do nothing, whose own time
+ * is taken off.
+ */
+static void time_experts(const struct model *m, cudaStream_t stream)
+{
+    int32_t n_layer = m->dims.n_layer;
+    double bytes = n_layer * (stage_bytes(&m->dims, 2.0, GS_GPU_MOE_IN, 0, 0) +
+                              stage_bytes(&m->dims, 2.0, GS_GPU_MOE_OUT, 0, 0));
+    auto between = [&](void) { nothing<<<(unsigned)m->machine.n_sm, 256, 0, stream>>>(); };
+    auto pairs = [&](bool chained) {
+        for (int32_t layer = 0; layer < n_layer; layer++) {
+            if (!chained)
+                between();
+            run_stage(m, GS_GPU_MOE_IN, layer, 1, chained, stream);
+            run_stage(m, GS_GPU_MOE_OUT, layer, 1, true, stream);
+        }
+        if (!chained)
+            between();
+    };
+    struct timing chained = time_captured(stream, [&]() { pairs(true); });
+    struct timing alone = time_captured(stream, [&]() { pairs(false); });
+    struct timing empty = time_captured(stream, [&]() {
+        for (int32_t layer = 0; layer <= n_layer; layer++)
+            between();
+    });
+    alone.median -= empty.median, alone.fastest -= empty.median, alone.slowest -= empty.median;
+    report("four experts, chained", chained, n_layer, bytes);
+    report("four experts, alone", alone, n_layer, bytes);
+}
 
 static void time_position(struct model *m, int32_t position, cudaStream_t stream, bool stages)
 {
@@ -326,6 +363,8 @@ static void time_position(struct model *m, int32_t position, cudaStream_t stream
 #ifdef GS_DECODE_TRACE
     print_trace(m, 6);
 #endif
+    if (stages)
+        time_experts(m, stream);
     for (int skip = GS_GPU_ATTENTION_IN; stages && skip <= GS_GPU_HEAD; skip++) {
         struct timing u = time_captured(stream, [&]() { token(m, position + 8, stream, skip, start); });
         printf("    without %-12s %8.1f us: the stage costs %.2f us\n", stage_names[skip], u.median,

@@ -102,15 +102,21 @@ static double expert_at(const uint8_t *codes, const uint8_t *scales, int32_t col
 
 /* ---------------------------------------------------------------- comparing */
 
-static double *read_pair(const struct model *m, int64_t at, int32_t n)
+static double *read_pairs(const struct model *m, int64_t at, int32_t n, int n_pair)
 {
-    float *pair = (float *)malloc(2 * (size_t)n * 4);
-    double *sum = (double *)malloc((size_t)n * 8);
-    CHECK(cudaMemcpy(pair, (uint8_t *)m->scratch.decode + at, 2 * (size_t)n * 4, cudaMemcpyDeviceToHost));
-    for (int32_t i = 0; i < n; i++)
-        sum[i] = (double)pair[i] + (double)pair[n + i];
+    float *pair = (float *)malloc(2 * (size_t)n_pair * (size_t)n * 4);
+    double *sum = (double *)calloc((size_t)n, 8);
+    CHECK(cudaMemcpy(pair, (uint8_t *)m->scratch.decode + at, 2 * (size_t)n_pair * (size_t)n * 4,
+                     cudaMemcpyDeviceToHost));
+    for (int32_t i = 0; i < 2 * n_pair * n; i++)
+        sum[i % n] += (double)pair[i];
     free(pair);
     return sum;
+}
+
+static double *read_pair(const struct model *m, int64_t at, int32_t n)
+{
+    return read_pairs(m, at, n, 1);
 }
 
 static double *read_split(const struct model *m, int64_t at, int32_t n, double scale)
@@ -356,7 +362,8 @@ static void check_experts(struct test *t, int32_t layer, const double *middle)
     }
     double *out = read_split(m, at.activated, 4 * d->d_ff, 0x1p-64);
     compare(t->name, "gate_up", layer, out, activated, 4 * d->d_ff, 2e-6);
-    double *after = read_pair(m, at.before, d->d_model), *expected = (double *)malloc((size_t)d->d_model * 8);
+    double *after = read_pairs(m, at.before, d->d_model, GS_DECODE_DOWN_PARTS),
+           *expected = (double *)malloc((size_t)d->d_model * 8);
     for (int32_t r = 0; r < d->d_model; r++) {
         expected[r] = middle[r];
         for (int k = 0; k < 4; k++) {
@@ -414,7 +421,7 @@ static void check_shape(const struct shape *s, int32_t position)
     for (int32_t layer = 0; layer < s->n_layer; layer++) {
         check_layer(&t, layer, position, x);
         free(x);
-        x = read_pair(m, gs_decode_layout_of(&m->dims).before, s->d_model);
+        x = read_pairs(m, gs_decode_layout_of(&m->dims).before, s->d_model, GS_DECODE_DOWN_PARTS);
     }
     run_stage(m, GS_GPU_HEAD, s->n_layer, s->n_ctx, true, 0);
     CHECK(cudaDeviceSynchronize());

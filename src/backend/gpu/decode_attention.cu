@@ -132,14 +132,19 @@ GS_DEVICE struct u32x4 load_cache(const void *at, int64_t element)
     return u;
 }
 
-/* Keys first ... first+15 of positions. The newest and what lies past it is not there yet: patch_tile. */
-GS_DEVICE void load_tile(struct tile *t, const struct gs_gpu_kv_layer &kv, bool is_ring, int64_t base,
+/*
+ * Keys first ... first+15 of positions. The newest and what lies past it is not there yet: patch_tile.
+ * Position p of the block's part lies in slot p - offset, once round the ring at most.
+ */
+GS_DEVICE void load_tile(struct tile *t, const struct gs_gpu_kv_layer &kv, int offset, int64_t base,
                          int first, int last)
 {
     int g = lane_of_thread() / 4, c = lane_of_thread() % 4;
     auto slot = [&](int position) {
-        position = position < last ? position : last > 0 ? last - 1 : 0;
-        return base + (int64_t)(is_ring ? position % kv.n_slot : position) * D_HEAD;
+        position = (position < last ? position : last > 0 ? last - 1 : 0) - offset;
+        position += position < 0 ? kv.n_slot : 0;
+        position -= position >= kv.n_slot ? kv.n_slot : 0;
+        return base + (int64_t)position * D_HEAD;
     };
 #pragma unroll
     for (int n = 0; n < 2; n++) {
@@ -280,26 +285,42 @@ GS_DEVICE void store_attended(uint32_t *to, int i, float a, float b)
         to[split_word(i, 0, k, 1)] = terms[k];
 }
 
-/* All splits are there: their sum in order, with the sink. */
+#define COMBINE 8 /* splits whose results are under way together */
+
+/*
+ * All splits are there: their sum in order, with the sink. A thread has a pair of dimensions. Of a split and
+ * head: the largest score, the sum, the values.
+ */
 GS_DEVICE void combine_splits(const struct gs_gpu_args &args, const float *partial, int head, int n_split,
-                              uint32_t *attended)
+                              float sink, uint32_t *attended)
 {
-    const int64_t step = (int64_t)args.dims.n_head * (D_HEAD + 2);
-    for (int i = gs_thread(); i < GROUP * D_HEAD / 2; i += ATTENTION_THREADS) {
-        int h = head * GROUP + i / (D_HEAD / 2), d = i % (D_HEAD / 2) * 2;
-        const float *from = partial + (int64_t)h * (D_HEAD + 2);
-        float largest = args.w.sinks[h];
-        for (int s = 0; s < n_split; s++)
-            largest = fmaxf(largest, load_fresh(from + s * step));
-        float sum = gs_exp(args.w.sinks[h] - largest), a = 0.0f, b = 0.0f;
-        for (int s = 0; s < n_split; s++) {
-            float factor = gs_exp(load_fresh(from + s * step) - largest);
-            sum += factor * load_fresh(from + s * step + 1);
-            a += factor * load_fresh(from + s * step + 2 + d);
-            b += factor * load_fresh(from + s * step + 3 + d);
+    int step = args.dims.n_head * (D_HEAD + 2), h = head * GROUP + gs_thread() / 32, d = gs_thread() % 32 * 2;
+    const float *from = partial + (int64_t)h * (D_HEAD + 2);
+    float largest = sink, sum = 1.0f, a = 0.0f, b = 0.0f;
+#pragma unroll 1
+    for (int first = 0; first < n_split; first += COMBINE) {
+        float2 head_of[COMBINE], values[COMBINE];
+#pragma unroll
+        for (int j = 0; j < COMBINE; j++) {
+            const float *split = from + (first + j < n_split ? first + j : first) * step;
+            head_of[j] = __ldcg((const float2 *)split);
+            values[j] = __ldcg((const float2 *)(split + 2 + d));
         }
-        store_attended(attended, h * D_HEAD + d, a / sum, b / sum);
+        float before = largest;
+#pragma unroll
+        for (int j = 0; j < COMBINE; j++)
+            largest = fmaxf(largest, head_of[j].x);
+        float factor = gs_exp(before - largest);
+        sum *= factor, a *= factor, b *= factor;
+#pragma unroll
+        for (int j = 0; j < COMBINE; j++) {
+            factor = first + j < n_split ? gs_exp(head_of[j].x - largest) : 0.0f;
+            sum += factor * head_of[j].y;
+            a += factor * values[j].x;
+            b += factor * values[j].y;
+        }
     }
+    store_attended(attended, h * D_HEAD + d, a / sum, b / sum);
 }
 
 /* The part of the keys that a block takes. */
@@ -320,6 +341,14 @@ GS_DEVICE struct keys keys_of_block(const struct gs_gpu_args &args, int last)
     k.begin = k.begin < last + 1 ? k.begin : last + 1;
     k.end = k.begin + per < last + 1 ? k.begin + per : last + 1;
     return k;
+}
+
+/* Adds one to what others count too: what the block wrote before is seen by whoever sees the sum. */
+GS_DEVICE uint32_t arrive(uint32_t *count)
+{
+    uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(count) : "memory");
+    return before;
 }
 
 /*
@@ -348,21 +377,19 @@ GS_DEVICE void finish(const struct gs_gpu_args &args, struct attention_shared *b
     }
     to[2 + d] = m.a;
     to[3 + d] = m.b;
-    __threadfence();
     gs_sync();
     if (gs_thread() == 0) {
-        block->is_last = atomicAdd(arrived + head, 1u) + 1 == (uint32_t)keys.n_split;
+        block->is_last = arrive(arrived + head) + 1 == (uint32_t)keys.n_split;
         if (block->is_last)
             arrived[head] = 0;
-        __threadfence();
     }
     gs_sync();
     if (block->is_last)
-        combine_splits(args, partial, head, keys.n_split, attended);
+        combine_splits(args, partial, head, keys.n_split, sink, attended);
 }
 
 /* B. Grid: KV heads, splits. */
-GS_KERNEL void GS_BOUNDS(ATTENTION_THREADS, 1) gs_decode_attention(GS_ARGS(struct gs_gpu_args, args))
+GS_KERNEL void __maxnreg__(160) gs_decode_attention(GS_ARGS(struct gs_gpu_args, args))
 {
     GS_SHARED struct attention_shared memory;
     const struct gs_gpu_dims &dims = args.dims;
@@ -385,13 +412,13 @@ GS_KERNEL void GS_BOUNDS(ATTENTION_THREADS, 1) gs_decode_attention(GS_ARGS(struc
     if (keys.begin == keys.end)
         return;
     int64_t cache = (int64_t)head * kv.n_slot * D_HEAD;
-    const bool is_ring = kv.n_slot <= last; /* a layer that sees everything has a slot for every position */
+    int offset = keys.begin - keys.begin % kv.n_slot;
     struct early early;
     struct tile tile;
     int key = keys.begin + warp_of_thread() * TILE;
     load_early(args, head, last, &early);
     if (key < keys.end)
-        load_tile(&tile, kv, is_ring, cache, key, last);
+        load_tile(&tile, kv, offset, cache, key, last);
     if (args.layer > 0)
         gs_wait_for_previous();
     TRACE(2, 1);
@@ -405,7 +432,7 @@ GS_KERNEL void GS_BOUNDS(ATTENTION_THREADS, 1) gs_decode_attention(GS_ARGS(struc
         struct tile current = tile;
         int next = key + ATTENTION_WARPS * TILE;
         if (next < keys.end)
-            load_tile(&tile, kv, is_ring, cache, next, last);
+            load_tile(&tile, kv, offset, cache, next, last);
         if (key + TILE > last)
             patch_tile(&current, &memory, key, last);
         attend_tile(&r, &q, &current, key, keys.end - 1);

@@ -66,12 +66,6 @@ GS_DEVICE uint64_t policy_read_once(void)
     return policy;
 }
 
-/* A hint: these bytes will be wanted. */
-GS_DEVICE void prefetch_to_l2(const void *from, uint32_t bytes)
-{
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 GS_DEVICE void barrier_wait(uint32_t bar, uint32_t phase)
 {
     asm volatile("{\n"
@@ -168,7 +162,8 @@ GS_DEVICE uint32_t split_word(int i, int t, int term, int n_rows)
 /* The first and the number of the chunks of part `part` of `parts` of [0, n). */
 GS_DEVICE void share_of(int n, int part, int parts, int *first, int *count)
 {
-    int begin = (int)((int64_t)n * part / parts), end = (int)((int64_t)n * (part + 1) / parts);
+    int begin = (int)((uint32_t)n * (uint32_t)part / (uint32_t)parts);
+    int end = (int)((uint32_t)n * (uint32_t)(part + 1) / (uint32_t)parts);
     *first = begin;
     *count = end - begin;
 }

@@ -8,9 +8,11 @@
 
 #define MAX_SLOTS GS_DECODE_MAX_SLOTS
 
+/* Bounds of A and C: 64 registers a thread, so that B has room beside one of them. */
+#define THREADS_64 512
+
 struct dense_shared {
-    uint64_t bars[WARPS * MAX_SLOTS + 1];
-    __align__(16) uint32_t zeros[4];
+    uint64_t bars[WARPS * MAX_SLOTS + 2];
     float squares[WARPS];
     struct parts parts;
     float values[THREADS]; /* C: this block's rows */
@@ -47,7 +49,7 @@ GS_DEVICE void multiply_share(const struct share *mine, int n_chunk, const struc
 {
     const int CHUNK = Weights::CHUNK;
     struct dense_shared *block = place->block;
-    struct operand x = operand_of(shared_address(place->vector), shared_address(block->zeros));
+    uint32_t x = operand_of(shared_address(place->vector));
     float c[2][4] = {};
     int segment = 0, strip = mine->first / n_chunk, chunk = mine->first % n_chunk;
     auto flush = [&](void) {
@@ -88,20 +90,20 @@ template <class Weights, int SLOTS> GS_DEVICE void run_qkv(const struct gs_gpu_a
         weights + (int64_t)mine.first *CHUNK
     };
     stream_prepare<SLOTS>(place.bars);
-    stream_start<SLOTS, CHUNK>(place.ring, place.bars, mine.count, policy, next);
+    stream_fill<CHUNK>(place.ring, place.bars, 0, SLOTS - GS_DECODE_LATE_SLOTS, mine.count, policy, next);
     gs_let_next_start();
     TRACE(1, 0);
     struct norm_weights norm;
     load_norm(&norm, args.w.attention_norm, dims.d_model);
     clear_parts(&block->parts);
-    if (gs_thread() < 4)
-        block->zeros[gs_thread()] = 0;
+    struct row_place row_place = place_of_row(&mine, n_chunk);
     gs_wait_for_previous();
     TRACE(1, 1);
     struct residual x;
     const float *before = (const float *)(base + at.before);
-    float squares = args.layer == 0 ? load_residual(&x, args.s.hidden, nullptr, dims.d_model)
-                                    : load_residual(&x, before, before + dims.d_model, dims.d_model);
+    float squares = args.layer == 0 ? load_residual<1>(&x, args.s.hidden, dims.d_model)
+                                    : load_residual<GS_DECODE_BEFORE>(&x, before, dims.d_model);
+    stream_fill<CHUNK>(place.ring, place.bars, SLOTS - GS_DECODE_LATE_SLOTS, SLOTS, mine.count, policy, next);
     store_split(&x, &norm, place.vector, dims.d_model, 1.0f);
     leave_sum(block->squares, squares);
     gs_sync();
@@ -109,37 +111,23 @@ template <class Weights, int SLOTS> GS_DEVICE void run_qkv(const struct gs_gpu_a
     multiply_share<SLOTS, Weights>(&mine, n_chunk, &place, policy, next);
     TRACE(1, 3);
     gs_sync();
-    float mean = add_sums(block->squares) / (float)dims.d_model;
+    TRACE(1, 6);
+    float scale = norm_scale(block->squares, dims);
     float *out = (float *)(base + at.qkv);
-    struct rows rows = rows_of_block(&mine, n_chunk);
-    write_pair(&block->parts, &mine, n_chunk, rows, 1.0f / gs_sqrt(mean + dims.rms_norm_eps), 0.0f, out,
-               out + args.w.qkv.rows, nullptr);
+    write_pair(&block->parts, row_place, scale, 0.0f, out, out + args.w.qkv.rows, nullptr);
     TRACE(1, 4);
 }
 
 /* This block's part of the router's logits: the sum over its rows of value * column. */
 GS_DEVICE void add_router(const struct gs_gpu_args &args, struct dense_shared *block, struct rows rows,
-                          float *out)
+                          const float *columns, float *out)
 {
     int n = args.dims.n_expert;
-    for (int e0 = 0; e0 < n; e0 += 32) {
-        int e = e0 + lane_of_thread();
+    for (int e = lane_of_thread(); e < n; e += 32) {
         float sum = 0.0f;
-        for (int i0 = warp_of_thread(); i0 < rows.n; i0 += 4 * WARPS) {
-            float column[4]; /* in flight together */
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                int i = i0 + j * WARPS;
-                column[j] =
-                    e < n && i < rows.n ? args.w.router_columns[(int64_t)(rows.first + i) * n + e] : 0.0f;
-            }
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                if (i0 + j * WARPS < rows.n)
-                    sum += block->values[i0 + j * WARPS] * column[j];
-        }
-        if (e < n)
-            block->logits[warp_of_thread()][e] = sum;
+        for (int i = warp_of_thread(); i < rows.n; i += WARPS)
+            sum += block->values[i] * columns[i * n + e];
+        block->logits[warp_of_thread()][e] = sum;
     }
     gs_sync();
     for (int e = gs_thread(); e < n; e += THREADS) {
@@ -168,20 +156,23 @@ template <class Weights, int SLOTS> GS_DEVICE void run_o(const struct gs_gpu_arg
         weights + (int64_t)mine.first *CHUNK
     };
     stream_prepare<SLOTS>(place.bars);
-    stream_start<SLOTS, CHUNK>(place.ring, place.bars, mine.count, policy, next);
+    stream_fill<CHUNK>(place.ring, place.bars, 0, SLOTS - GS_DECODE_LATE_SLOTS, mine.count, policy, next);
     gs_let_next_start();
     TRACE(3, 0);
     clear_parts(&block->parts);
-    if (gs_thread() < 4)
-        block->zeros[gs_thread()] = 0;
     if (gs_thread() == 0) {
         barrier_init(place.vector_bar);
         barrier_init_fence();
     }
     struct rows rows = rows_of_block(&mine, n_chunk);
-    if (gs_thread() == 0)
-        prefetch_to_l2(args.w.router_columns + (int64_t)rows.first * dims.n_expert,
-                       (uint32_t)(rows.n * dims.n_expert * 4));
+    struct row_place row_place = place_of_row(&mine, n_chunk);
+    float *columns = (float *)(place.vector + n_in * 3 / 2);
+    if (gs_thread() == 0) {
+        barrier_init(place.vector_bar + 8);
+        barrier_init_fence();
+        copy_start(shared_address(columns), args.w.router_columns + (int64_t)rows.first * dims.n_expert,
+                   (uint32_t)(rows.n * dims.n_expert * 4), place.vector_bar + 8);
+    }
     gs_wait_for_previous();
     TRACE(3, 1);
     if (gs_thread() == 0)
@@ -189,35 +180,42 @@ template <class Weights, int SLOTS> GS_DEVICE void run_o(const struct gs_gpu_arg
     const float *before = (const float *)(base + at.before);
     float *middle = (float *)(base + at.middle);
     float add = 0.0f;
-    if (gs_thread() < rows.n) {
-        int row = rows.first + gs_thread();
-        add = args.w.o_bias[row] + (args.layer == 0
-                                        ? load_fresh(args.s.hidden + row)
-                                        : load_fresh(before + row) + load_fresh(before + dims.d_model + row));
+    if (row_place.row >= 0 && row_place.starts) {
+        int row = row_place.row;
+        if (args.layer == 0)
+            add = load_fresh(args.s.hidden + row);
+        else
+#pragma unroll
+            for (int v = 0; v < GS_DECODE_BEFORE; v++)
+                add += load_fresh(before + v * dims.d_model + row);
+        add += args.w.o_bias[row];
     }
+    stream_fill<CHUNK>(place.ring, place.bars, SLOTS - GS_DECODE_LATE_SLOTS, SLOTS, mine.count, policy, next);
     gs_sync();
     barrier_wait(place.vector_bar, 0);
     TRACE(3, 2);
     multiply_share<SLOTS, Weights>(&mine, n_chunk, &place, policy, next);
     TRACE(3, 3);
     gs_sync();
-    write_pair(&block->parts, &mine, n_chunk, rows, 1.0f, add, middle, middle + dims.d_model, block->values);
+    TRACE(3, 6);
+    write_pair(&block->parts, row_place, 1.0f, add, middle, middle + dims.d_model, block->values);
+    barrier_wait(place.vector_bar + 8, 0);
     gs_sync();
-    add_router(args, block, rows, (float *)(base + at.router));
+    add_router(args, block, rows, columns, (float *)(base + at.router));
     TRACE(3, 4);
 }
 
-/* Head: the last residual -> logits and argmax. A warp has whole strips. */
-template <class Weights, int SLOTS> GS_DEVICE void run_head(const struct gs_gpu_args &args)
+/* Head: the last residual -> logits and argmax. A warp has whole strips. GROUP chunks are copied at once. */
+template <class Weights, int SLOTS, int GROUP> GS_DEVICE void run_head(const struct gs_gpu_args &args)
 {
-    const int CHUNK = Weights::CHUNK;
+    const int CHUNK = GROUP * Weights::CHUNK;
     struct place place = place_of_warp<SLOTS, CHUNK>();
     struct dense_shared *block = place.block;
     const struct gs_gpu_dims &dims = args.dims;
     const struct gs_decode_layout at = gs_decode_layout_of(&dims);
     const unsigned char *weights = (const unsigned char *)args.outer.relaid;
     uint8_t *base = (uint8_t *)args.s.decode;
-    int n_chunk = dims.d_model / GS_DECODE_DENSE_COLUMNS, strip0, n_strip;
+    int n_chunk = dims.d_model / (GROUP * GS_DECODE_DENSE_COLUMNS), strip0, n_strip;
     share_of(dims.n_vocab / GS_DECODE_STRIP, gs_block() * WARPS + warp_of_thread(), gs_n_block() * WARPS,
              &strip0, &n_strip);
     int first = strip0 * n_chunk, count = n_strip * n_chunk;
@@ -226,28 +224,27 @@ template <class Weights, int SLOTS> GS_DEVICE void run_head(const struct gs_gpu_
         weights + (int64_t)first *CHUNK
     };
     stream_prepare<SLOTS>(place.bars);
-    stream_start<SLOTS, CHUNK>(place.ring, place.bars, count, policy, next);
+    stream_fill<CHUNK>(place.ring, place.bars, 0, SLOTS, count, policy, next);
     gs_let_next_start();
     struct norm_weights norm;
     load_norm(&norm, args.norm, dims.d_model);
-    if (gs_thread() < 4)
-        block->zeros[gs_thread()] = 0;
     gs_wait_for_previous();
     struct residual x;
     const float *before = (const float *)(base + at.before);
-    float squares = load_residual(&x, before, before + dims.d_model, dims.d_model);
+    float squares = load_residual<GS_DECODE_BEFORE>(&x, before, dims.d_model);
     store_split(&x, &norm, place.vector, dims.d_model, 1.0f);
     leave_sum(block->squares, squares);
     gs_sync();
-    float mean = add_sums(block->squares) / (float)dims.d_model;
-    float scale = 1.0f / gs_sqrt(mean + dims.rms_norm_eps);
-    struct operand operand = operand_of(shared_address(place.vector), shared_address(block->zeros));
+    float scale = norm_scale(block->squares, dims);
+    uint32_t operand = operand_of(shared_address(place.vector));
     int row_of_logits = __ldcg(&args.s.rows[0].logit_row), lane = lane_of_thread(), strip = strip0, chunk = 0;
     float *logits = args.s.logits + (int64_t)(row_of_logits > 0 ? row_of_logits : 0) * dims.n_vocab;
     unsigned long long best = 0;
     float c[2][4] = {};
     stream_run<SLOTS, CHUNK>(place.ring, place.bars, count, policy, next, [&](uint32_t slot) {
-        Weights::multiply(slot, operand, 2 * chunk, c);
+#pragma unroll
+        for (int i = 0; i < GROUP; i++)
+            Weights::multiply(slot + i * Weights::CHUNK, operand, 2 * (GROUP * chunk + i), c);
         if (++chunk < n_chunk)
             return;
         float sum[4], rows[2];
@@ -282,32 +279,32 @@ template <class Weights, int SLOTS> GS_DEVICE void run_head(const struct gs_gpu_
     }
 }
 
-GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_qkv(GS_ARGS(struct gs_gpu_args, args))
+GS_KERNEL void GS_BOUNDS(THREADS_64, 2) gs_decode_qkv(GS_ARGS(struct gs_gpu_args, args))
 {
     run_qkv<struct weights_bf16, GS_DECODE_QKV_SLOTS>(args);
 }
 
-GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_qkv_q8(GS_ARGS(struct gs_gpu_args, args))
+GS_KERNEL void GS_BOUNDS(THREADS_64, 2) gs_decode_qkv_q8(GS_ARGS(struct gs_gpu_args, args))
 {
     run_qkv<struct weights_q8, GS_DECODE_Q8_SLOTS>(args);
 }
 
-GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_o(GS_ARGS(struct gs_gpu_args, args))
+GS_KERNEL void GS_BOUNDS(THREADS_64, 2) gs_decode_o(GS_ARGS(struct gs_gpu_args, args))
 {
     run_o<struct weights_bf16, GS_DECODE_O_SLOTS>(args);
 }
 
-GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_o_q8(GS_ARGS(struct gs_gpu_args, args))
+GS_KERNEL void GS_BOUNDS(THREADS_64, 2) gs_decode_o_q8(GS_ARGS(struct gs_gpu_args, args))
 {
     run_o<struct weights_q8, GS_DECODE_Q8_SLOTS>(args);
 }
 
 GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_head(GS_ARGS(struct gs_gpu_args, args))
 {
-    run_head<struct weights_bf16, GS_DECODE_HEAD_SLOTS>(args);
+    run_head<struct weights_bf16, GS_DECODE_HEAD_SLOTS, 1>(args);
 }
 
 GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_head_q8(GS_ARGS(struct gs_gpu_args, args))
 {
-    run_head<struct weights_q8, GS_DECODE_Q8_HEAD_SLOTS>(args);
+    run_head<struct weights_q8, GS_DECODE_Q8_HEAD_SLOTS, GS_DECODE_Q8_HEAD_GROUP>(args);
 }

@@ -6,186 +6,30 @@
  * E knows its weights only after the router. F starts its copies while E runs: E lets F start only after the
  * router's sums are complete, and F makes the choice anew.
  */
-#include "backend/gpu/decode_stream.cuh"
+#include "backend/gpu/decode_choice.cuh"
 
-#define CHUNK  GS_DECODE_EXPERT_CHUNK
-#define ACTIVE GS_DECODE_ACTIVE
+#define CHUNK    GS_DECODE_EXPERT_CHUNK
+#define PER_PART (ACTIVE / GS_DECODE_DOWN_PARTS) /* experts of a block of F */
 
 /* Activations are multiplied by 2^64 before they are split, codes are read as value * 2^-126. */
 #define ACTIVATION_SCALE 0x1p64f
 #define RESULT_SCALE     0x1p62f
 
+#define PIECE (GS_DECODE_EXPERT_COLUMNS * 6) /* bytes: activations of a chunk */
+
 #define MAX_SLOTS GS_DECODE_MAX_SLOTS
 
-#define ROUTER_LOADS 6 /* of a thread, in flight together */
-#define ROUTER_LANE  (GS_DECODE_EXPERTS / 32)
-
 struct expert_shared {
-    uint64_t bars[WARPS * MAX_SLOTS + ACTIVE]; /* rings, then F's vectors */
-    __align__(16) uint32_t zeros[4];
-    float squares[WARPS];
+    uint64_t bars[WARPS * MAX_SLOTS + 64]; /* rings, then F's vectors */
     struct parts parts;
-    float logits[WARPS][GS_DECODE_EXPERTS];
+    float weights[WARPS][ACTIVE]; /* F: of the experts; each warp its own */
+    struct choice_shared choice;
 };
 static_assert(sizeof(struct expert_shared) <= GS_DECODE_BLOCK_SHARED, "the launch reserves less");
 
 extern __shared__ __align__(128) unsigned char shared[];
 
-/* ---------------------------------------------------------------- the choice */
-
-struct route {
-    int expert[ACTIVE]; /* ascending */
-    float weight[ACTIVE];
-    uint32_t best; /* 4 bits each, k = 0 lowest: place of the k-th best among the above */
-};
-
-/*
- * This warp's part of the sums of the router's logits over the blocks that computed them: a thread adds four
- * experts of every so many blocks, all its loads in flight together, and then the warp's threads of the same
- * experts are added.
- */
-GS_DEVICE void sum_router(const float *parts, int n_part, int n_expert, float *logits)
-{
-    int per_block = n_expert / 4, step = THREADS / per_block, column = gs_thread() % per_block * 4;
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int block = gs_thread() / per_block; block < n_part; block += ROUTER_LOADS * step) {
-        float4 v[ROUTER_LOADS];
-#pragma unroll
-        for (int j = 0; j < ROUTER_LOADS; j++) {
-            int i = block + j * step;
-            v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (i < n_part)
-                v[j] = __ldcg((const float4 *)(parts + (int64_t)i * n_expert + column));
-        }
-#pragma unroll
-        for (int j = 0; j < ROUTER_LOADS; j++) {
-            sum.x += v[j].x;
-            sum.y += v[j].y;
-            sum.z += v[j].z;
-            sum.w += v[j].w;
-        }
-    }
-    for (int mask = per_block; mask < 32; mask *= 2) {
-        sum.x += gs_shuffle_xor(sum.x, mask);
-        sum.y += gs_shuffle_xor(sum.y, mask);
-        sum.z += gs_shuffle_xor(sum.z, mask);
-        sum.w += gs_shuffle_xor(sum.w, mask);
-    }
-    if (lane_of_thread() < per_block) {
-        logits[column] = sum.x;
-        logits[column + 1] = sum.y;
-        logits[column + 2] = sum.z;
-        logits[column + 3] = sum.w;
-    }
-}
-
-/* The biases of a lane's experts, loaded early. */
-struct router_bias {
-    float of[ROUTER_LANE];
-};
-
-GS_DEVICE void load_router_bias(struct router_bias *b, const float *bias, int n_expert)
-{
-#pragma unroll
-    for (int j = 0; j < ROUTER_LANE; j++)
-        b->of[j] = lane_of_thread() + 32 * j < n_expert ? bias[lane_of_thread() + 32 * j] : 0.0f;
-}
-
-/* Unsigned order is the order of the floats. Never 0. */
-GS_DEVICE uint32_t order_of_float(float value)
-{
-    uint32_t bits = gs_bits_of_float(value);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-/*
- * The choice from the sums of all warps: the largest logits, ties to the lower expert, softmax over these.
- * Every warp makes it, all lanes get it. `scale` is the norm's.
- */
-GS_DEVICE struct route choose(const float (*sums)[GS_DECODE_EXPERTS], const struct router_bias *bias,
-                              int n_expert, float scale)
-{
-    const int per_lane = ROUTER_LANE;
-    uint32_t key[per_lane];
-    float logit[per_lane];
-#pragma unroll
-    for (int j = 0; j < per_lane; j++) {
-        int e = lane_of_thread() + 32 * j;
-        key[j] = 0;
-        logit[j] = 0.0f;
-        if (e < n_expert) {
-            float sum = 0.0f;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                sum += sums[w][e];
-            logit[j] = sum * scale + bias->of[j];
-            key[j] = order_of_float(logit[j]);
-        }
-    }
-    int expert[ACTIVE];
-    float value[ACTIVE];
-#pragma unroll
-    for (int k = 0; k < ACTIVE; k++) {
-        uint32_t mine = 0;
-        int at = GS_DECODE_EXPERTS;
-        float mine_logit = 0.0f;
-#pragma unroll
-        for (int j = 0; j < per_lane; j++)
-            if (key[j] > mine) {
-                mine = key[j];
-                at = lane_of_thread() + 32 * j;
-                mine_logit = logit[j];
-            }
-        uint32_t largest = __reduce_max_sync(0xffffffffu, mine);
-        expert[k] = (int)__reduce_min_sync(0xffffffffu, mine == largest ? (uint32_t)at : GS_DECODE_EXPERTS);
-        value[k] = __shfl_sync(0xffffffffu, mine_logit, expert[k] % 32);
-#pragma unroll
-        for (int j = 0; j < per_lane; j++)
-            if (lane_of_thread() + 32 * j == expert[k])
-                key[j] = 0;
-    }
-    float weight[ACTIVE], sum = 0.0f;
-#pragma unroll
-    for (int k = 0; k < ACTIVE; k++) {
-        weight[k] = gs_exp(value[k] - value[0]);
-        sum += weight[k];
-    }
-    struct route r;
-    r.best = 0;
-#pragma unroll
-    for (int k = 0; k < ACTIVE; k++) {
-        int place = 0;
-#pragma unroll
-        for (int i = 0; i < ACTIVE; i++)
-            place += expert[i] < expert[k];
-        r.best |= (uint32_t)place << (4 * k);
-#pragma unroll
-        for (int i = 0; i < ACTIVE; i++)
-            if (i == place) {
-                r.expert[i] = expert[k];
-                r.weight[i] = weight[k] / sum;
-            }
-    }
-    return r;
-}
-
 /* ---------------------------------------------------------------- E */
-
-GS_DEVICE int of_slot(const struct route *route, int slot)
-{
-    return slot == 0   ? route->expert[0]
-           : slot == 1 ? route->expert[1]
-           : slot == 2 ? route->expert[2]
-                       : route->expert[3];
-}
-
-GS_DEVICE float weight_of_slot(const struct route *route, int slot)
-{
-    return slot == 0   ? route->weight[0]
-           : slot == 1 ? route->weight[1]
-           : slot == 2 ? route->weight[2]
-                       : route->weight[3];
-}
 
 /* The contract's form of the choice: best first. */
 GS_DEVICE void publish_choice(const struct gs_gpu_args &args, const struct route *route)
@@ -224,11 +68,17 @@ struct gate_up_chunks {
     const struct route *route;
     int slot, left, matrix; /* chunks of an expert */
 
+    /* What does not depend on the choice. */
     __device__ __forceinline__ void seek(int chunk)
     {
-        slot = chunk / matrix;
-        left = matrix - (chunk - slot * matrix);
-        at = weights + ((int64_t)of_slot(route, slot) * matrix + (matrix - left)) * CHUNK;
+        slot = (chunk >= matrix) + (chunk >= 2 * matrix) + (chunk >= 3 * matrix);
+        left = (slot + 1) * matrix - chunk;
+        at = weights + (int64_t)(matrix - left) * CHUNK;
+    }
+
+    __device__ __forceinline__ const uint8_t *of_expert(const uint8_t *first) const
+    {
+        return first + (int64_t)of_slot(route, slot) * matrix * CHUNK;
     }
 
     __device__ __forceinline__ const uint8_t *operator()()
@@ -238,7 +88,7 @@ struct gate_up_chunks {
         if (--left == 0) {
             left = matrix;
             slot++;
-            at = weights + (int64_t)of_slot(route, slot) * matrix * CHUNK;
+            at = of_expert(weights);
         }
         return chunk;
     }
@@ -262,33 +112,26 @@ GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_gate_up(GS_ARGS(struct gs_gpu_arg
     uint32_t bars = shared_address(block->bars + warp_of_thread() * MAX_SLOTS);
     uint64_t policy = policy_read_once();
     TRACE(4, 0);
-    stream_prepare<GS_DECODE_GATE_UP_SLOTS>(bars);
+    stream_prepare<SLOTS>(bars);
     struct norm_weights norm;
     load_norm(&norm, args.w.mlp_norm, dims.d_model);
     struct router_bias router_bias;
     load_router_bias(&router_bias, args.w.router_bias, dims.n_expert);
     clear_parts(&block->parts);
-    if (gs_thread() < 4)
-        block->zeros[gs_thread()] = 0;
 
-    gs_wait_for_previous();
-    TRACE(4, 1);
-    struct residual x;
-    const float *middle = (const float *)(base + at.middle);
-    float squares = load_residual(&x, middle, middle + dims.d_model, dims.d_model);
-    sum_router((const float *)(base + at.router), gs_n_block(), dims.n_expert,
-               block->logits[warp_of_thread()]);
-    leave_sum(block->squares, squares);
-    gs_sync();
-    float scale = 1.0f / gs_sqrt(add_sums(block->squares) / (float)dims.d_model + dims.rms_norm_eps);
-    struct route route = choose(block->logits, &router_bias, dims.n_expert, scale);
     struct gate_up_chunks next;
+    struct route route;
     next.weights = weights;
     next.route = &route;
     next.matrix = n_strip * n_chunk;
     next.seek(strip0 * n_chunk + first);
-    stream_start<GS_DECODE_GATE_UP_SLOTS, CHUNK>(ring, bars, count, policy, next);
-    gs_let_next_start();
+    struct residual x;
+    gs_wait_for_previous();
+    TRACE(4, 1);
+    float scale = make_choice(args, gs_n_block(), &x, &router_bias, &block->choice, &route);
+    next.at = next.of_expert(next.at);
+    stream_fill<CHUNK>(ring, bars, 0, SLOTS, count, policy, next);
+    choose_weights(&route);
     TRACE(4, 5);
     publish_choice(args, &route);
     store_split(&x, &norm, vector, dims.d_model, ACTIVATION_SCALE);
@@ -303,11 +146,14 @@ GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_gate_up(GS_ARGS(struct gs_gpu_arg
     gs_sync();
 
     TRACE(4, 2);
-    struct operand operand = operand_of(shared_address(vector), shared_address(block->zeros));
+    uint32_t operand = operand_of(shared_address(vector));
     int strip = first / n_chunk, chunk = first % n_chunk, segment = 0;
     float sum[4] = {};
-    stream_run<GS_DECODE_GATE_UP_SLOTS, CHUNK>(ring, bars, count, policy, next, [&](uint32_t slot) {
+    int until_go = GS_DECODE_GO_AFTER;
+    stream_run<SLOTS, CHUNK>(ring, bars, count, policy, next, [&](uint32_t slot) {
         multiply_experts(slot, operand, 6 * chunk, sum);
+        if (--until_go == 0)
+            gs_let_next_start();
         if (++chunk < n_chunk)
             return;
         leave_part(&block->parts, segment++, strip++, sum);
@@ -318,6 +164,7 @@ GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_gate_up(GS_ARGS(struct gs_gpu_arg
         leave_part(&block->parts, segment, strip, sum);
     TRACE(4, 3);
     gs_sync();
+    TRACE(4, 6);
     if (has_unit) {
         float factor = RESULT_SCALE * scale;
         float gate = add_parts(&block->parts, gs_thread() / 8, gs_thread() % 8) * factor + bias.x;
@@ -333,18 +180,18 @@ GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_gate_up(GS_ARGS(struct gs_gpu_arg
 struct down_chunks {
     const uint8_t *weights, *at;
     const struct route *route;
-    int strip, slot, left, n_chunk, n_strip;
+    int strip, slot, left, n_chunk, n_strip, slot0;
 
     __device__ __forceinline__ void set(int chunk)
     {
         left = n_chunk - chunk;
-        at = weights + (((int64_t)of_slot(route, slot) * n_strip + strip) * n_chunk + chunk) * CHUNK;
+        at = weights + (((int64_t)of_slot(route, slot0 + slot) * n_strip + strip) * n_chunk + chunk) * CHUNK;
     }
 
     __device__ __forceinline__ void seek(int sequence)
     {
-        strip = sequence / (ACTIVE * n_chunk);
-        sequence -= strip * (ACTIVE * n_chunk);
+        strip = sequence / (PER_PART * n_chunk);
+        sequence -= strip * (PER_PART * n_chunk);
         slot = sequence / n_chunk;
         set(sequence - slot * n_chunk);
     }
@@ -354,7 +201,7 @@ struct down_chunks {
         const uint8_t *chunk = at;
         at += CHUNK;
         if (--left == 0) {
-            if (++slot == ACTIVE) {
+            if (++slot == PER_PART) {
                 slot = 0;
                 strip++;
             }
@@ -375,7 +222,8 @@ GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_down(GS_ARGS(struct gs_gpu_args, 
     const uint8_t *weights = (const uint8_t *)args.w.down.relaid;
     uint8_t *base = (uint8_t *)args.s.decode;
     int n_chunk = dims.d_ff / GS_DECODE_EXPERT_COLUMNS, n_strip = dims.d_model / GS_DECODE_STRIP;
-    struct share mine = share_of_warp(n_strip * ACTIVE * n_chunk);
+    int blocks = gs_n_block() / GS_DECODE_DOWN_PARTS, part = gs_block() / blocks, slot0 = part * PER_PART;
+    struct share mine = share_among(n_strip * PER_PART * n_chunk, gs_block() - part * blocks, blocks);
     uint32_t ring = shared_address(shared) + (uint32_t)warp_of_thread() * SLOTS * CHUNK;
     uint32_t bars = shared_address(block->bars + warp_of_thread() * MAX_SLOTS);
     uint32_t vector_bars = shared_address(block->bars + WARPS * MAX_SLOTS);
@@ -384,75 +232,80 @@ GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_down(GS_ARGS(struct gs_gpu_args, 
 
     struct router_bias router_bias;
     load_router_bias(&router_bias, args.w.router_bias, dims.n_expert);
-    /* What C wrote is complete: E, which has let this kernel start, waited for it. */
-    struct residual x;
-    const float *middle = (const float *)(base + at.middle);
-    float squares = load_residual(&x, middle, middle + dims.d_model, dims.d_model);
-    sum_router((const float *)(base + at.router), gs_n_block(), dims.n_expert,
-               block->logits[warp_of_thread()]);
-    leave_sum(block->squares, squares);
     clear_parts(&block->parts);
-    if (gs_thread() < 4)
-        block->zeros[gs_thread()] = 0;
-    stream_prepare<GS_DECODE_DOWN_SLOTS>(bars);
+    stream_prepare<SLOTS>(bars);
     if (gs_thread() == 0) {
-        for (int i = 0; i < ACTIVE; i++)
+        for (int i = 0; i < PER_PART * n_chunk; i++)
             barrier_init(vector_bars + 8 * i);
         barrier_init_fence();
     }
-    gs_sync();
-    float scale = 1.0f / gs_sqrt(add_sums(block->squares) / (float)dims.d_model + dims.rms_norm_eps);
-    struct route route = choose(block->logits, &router_bias, dims.n_expert, scale);
+    /* What C wrote is complete: E, which has let this kernel start, waited for it. */
+    struct residual x;
+    struct route route;
+    const float *middle = (const float *)(base + at.middle);
+    make_choice(args, gs_n_block(), &x, &router_bias, &block->choice, &route);
     struct down_chunks next;
     next.weights = weights;
     next.route = &route;
-    next.n_chunk = n_chunk, next.n_strip = n_strip;
+    next.n_chunk = n_chunk, next.n_strip = n_strip, next.slot0 = slot0;
     next.seek(mine.first);
-    stream_start<GS_DECODE_DOWN_SLOTS, CHUNK>(ring, bars, mine.count, policy, next);
+    stream_fill<CHUNK>(ring, bars, 0, SLOTS - GS_DECODE_LATE_SLOTS, mine.count, policy, next);
     gs_let_next_start();
+    choose_weights(&route);
+    if (lane_of_thread() < ACTIVE)
+        block->weights[warp_of_thread()][lane_of_thread()] = weight_of_slot(&route, lane_of_thread());
+    __syncwarp();
+    const float *weights_of = block->weights[warp_of_thread()];
     TRACE(5, 5);
-    struct rows rows = rows_of_block(&mine, ACTIVE * n_chunk);
+    struct row_place place = place_of_row(&mine, PER_PART * n_chunk);
     float add = 0.0f;
-    if (gs_thread() < rows.n) {
-        int row = rows.first + gs_thread();
+    if (part == 0 && place.row >= 0) {
+        int row = place.row;
         add = load_fresh(middle + row) + load_fresh(middle + dims.d_model + row);
 #pragma unroll
         for (int k = 0; k < ACTIVE; k++)
-            add += route.weight[k] * args.w.down.bias[(int64_t)route.expert[k] * dims.d_model + row];
+            add += route.weight[k] * args.w.down.bias[(int64_t)of_slot(&route, k) * dims.d_model + row];
     }
     if (gs_block() == 0 && gs_thread() == 0)
         args.s.argmax[0] = 0;
 
-    gs_wait_for_previous();
-    TRACE(5, 1);
-    if (gs_thread() == 0)
-        for (int i = 0; i < ACTIVE; i++)
-            copy_start(shared_address(vectors) + (uint32_t)(i * dims.d_ff * 6),
-                       base + at.activated + (int64_t)i * dims.d_ff * 6, (uint32_t)(dims.d_ff * 6),
-                       vector_bars + 8 * i);
+    int strip = mine.first / (PER_PART * n_chunk), first_piece = mine.first - strip * (PER_PART * n_chunk);
+    int slot = first_piece / n_chunk, chunk = first_piece - slot * n_chunk, segment = 0;
+    int n_piece = PER_PART * n_chunk, n_piece_here = n_piece - (mine.first - mine.block_first);
+    n_piece_here = n_piece_here < mine.count ? n_piece_here : mine.count;
+    const uint8_t *activated = base + at.activated + slot0 * dims.d_ff * 6;
 
-    TRACE(5, 2);
-    struct operand operand = operand_of(shared_address(vectors), shared_address(block->zeros));
-    int strip = mine.first / (ACTIVE * n_chunk), rest = mine.first % (ACTIVE * n_chunk), segment = 0;
-    int slot = rest / n_chunk, chunk = rest % n_chunk;
+    uint32_t operand = operand_of(shared_address(vectors));
     float sum[4] = {}, total[4] = {};
-    barrier_wait(vector_bars + 8 * slot, 0);
     auto weigh = [&](void) {
-        float weight = weight_of_slot(&route, slot);
+        float weight = weights_of[slot0 + slot];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             total[j] += weight * sum[j];
             sum[j] = 0.0f;
         }
     };
-    stream_run<GS_DECODE_DOWN_SLOTS, CHUNK>(ring, bars, mine.count, policy, next, [&](uint32_t at_slot) {
+    gs_wait_for_previous();
+    TRACE(5, 1);
+    if (lane_of_thread() == 0) {
+        int piece = first_piece;
+#pragma unroll 1
+        for (int i = 0; i < n_piece_here; i++) {
+            copy_start(shared_address(vectors) + (uint32_t)piece * PIECE, activated + piece * PIECE, PIECE,
+                       vector_bars + 8 * piece);
+            piece = piece + 1 == n_piece ? 0 : piece + 1;
+        }
+    }
+    stream_fill<CHUNK>(ring, bars, SLOTS - GS_DECODE_LATE_SLOTS, SLOTS, mine.count, policy, next);
+    TRACE(5, 2);
+    stream_run<SLOTS, CHUNK>(ring, bars, mine.count, policy, next, [&](uint32_t at_slot) {
+        barrier_wait(vector_bars + 8 * (slot * n_chunk + chunk), 0);
         multiply_experts(at_slot, operand, slot * (dims.d_ff / 32) + 6 * chunk, sum);
         if (++chunk < n_chunk)
             return;
         weigh();
         chunk = 0;
-        slot = slot + 1 == ACTIVE ? 0 : slot + 1;
-        barrier_wait(vector_bars + 8 * slot, 0);
+        slot = slot + 1 == PER_PART ? 0 : slot + 1;
         if (slot > 0)
             return;
         leave_part(&block->parts, segment++, strip++, total);
@@ -465,8 +318,8 @@ GS_KERNEL void GS_BOUNDS(THREADS, 2) gs_decode_down(GS_ARGS(struct gs_gpu_args, 
     }
     TRACE(5, 3);
     gs_sync();
-    float *before = (float *)(base + at.before);
-    write_pair(&block->parts, &mine, ACTIVE * n_chunk, rows, RESULT_SCALE, add, before, before + dims.d_model,
-               nullptr);
+    TRACE(5, 6);
+    float *before = (float *)(base + at.before) + part * 2 * dims.d_model;
+    write_pair(&block->parts, place, RESULT_SCALE, add, before, before + dims.d_model, nullptr);
     TRACE(5, 4);
 }

@@ -18,13 +18,14 @@
 
 #ifndef GS_DECODE_WARPS
 #define GS_DECODE_WARPS     12 /* of a block that streams weights */
-#define GS_DECODE_MAX_PAIRS 4  /* of neighbouring elements that a thread holds: d_model <= 2*4*384 */
+#define GS_DECODE_MAX_QUADS 2  /* of neighbouring elements that a thread holds: d_model <= 4*2*384 */
 #endif
-#define GS_DECODE_STRIP     16  /* rows that a warp computes together */
-#define GS_DECODE_SEGMENTS  3   /* strips that a warp's share of a stage may touch */
-#define GS_DECODE_MAX_SPLIT 32  /* blocks that share a KV head */
-#define GS_DECODE_ACTIVE    4   /* active experts */
-#define GS_DECODE_EXPERTS   128 /* at most */
+#define GS_DECODE_STRIP      16  /* rows that a warp computes together */
+#define GS_DECODE_SEGMENTS   3   /* strips that a warp's share of a stage may touch */
+#define GS_DECODE_MAX_SPLIT  32  /* blocks that share a KV head */
+#define GS_DECODE_ACTIVE     4   /* active experts */
+#define GS_DECODE_DOWN_PARTS 2   /* of the active experts: each part has its own blocks of F */
+#define GS_DECODE_EXPERTS    128 /* at most */
 
 /* Attention: a block's warps, and keys a split must have before there is another. */
 #define GS_DECODE_ATTENTION_WARPS 8
@@ -40,19 +41,27 @@
 #define GS_DECODE_EXPERT_CHUNK   1632
 
 /* Shared memory of a block beside its rings and its vector. */
-#define GS_DECODE_BLOCK_SHARED (GS_DECODE_WARPS * 896 + 1536)
+#define GS_DECODE_BLOCK_SHARED 11136
 
 /* Chunks in flight for each warp. Two blocks of neighbouring stages shall fit an SM's 227 KB together. */
 #ifndef GS_DECODE_QKV_SLOTS
-#define GS_DECODE_QKV_SLOTS     2
+#define GS_DECODE_QKV_SLOTS     3
 #define GS_DECODE_O_SLOTS       3
 #define GS_DECODE_GATE_UP_SLOTS 3
 #define GS_DECODE_DOWN_SLOTS    3
 #define GS_DECODE_HEAD_SLOTS    4
 #endif
 #define GS_DECODE_Q8_SLOTS      4
-#define GS_DECODE_Q8_HEAD_SLOTS 8
+#define GS_DECODE_Q8_HEAD_SLOTS 3
+#define GS_DECODE_Q8_HEAD_GROUP 3 /* chunks of a slot: d_model is a multiple of their columns */
 #define GS_DECODE_MAX_SLOTS     8
+
+/*
+ * What is asked for early delays what is needed now: A, C and F fill so many slots of their rings only when
+ * their input is there, and E lets F start after so many chunks of a warp.
+ */
+#define GS_DECODE_LATE_SLOTS 1
+#define GS_DECODE_GO_AFTER   3
 
 /*
  * So much shared memory that an SM cannot take two blocks of the kernel. Without it C's blocks that wait for
@@ -79,9 +88,11 @@ static inline const char *gs_decode_relay_kernel(int32_t form)
                                    : "gs_decode_relay_dense";
 }
 
+#define GS_DECODE_BEFORE (2 * GS_DECODE_DOWN_PARTS) /* vectors of the residual stream before a layer */
+
 /* Where things lie in s.decode, in bytes. */
 struct gs_decode_layout {
-    int64_t before;    /* [2][d_model] float: the residual stream before a layer, as a sum of two vectors */
+    int64_t before;    /* [GS_DECODE_BEFORE][d_model] float: the residual stream before a layer, as a sum */
     int64_t middle;    /* [2][d_model] float: the same after attention */
     int64_t qkv;       /* [2][q|k|v rows] float: without bias and rotation, as a sum of two vectors */
     int64_t attended;  /* split vector of n_head*d_head */
@@ -108,7 +119,7 @@ static inline
     struct gs_decode_layout at;
     int64_t n_qkv = (int64_t)(dims->n_head + 2 * dims->n_kv_head) * dims->d_head, next = 0;
     int64_t n_attended = (int64_t)dims->n_head * dims->d_head;
-    at.before = next, next += 2 * 4 * (int64_t)dims->d_model;
+    at.before = next, next += GS_DECODE_BEFORE * 4 * (int64_t)dims->d_model;
     at.middle = next, next += 2 * 4 * (int64_t)dims->d_model;
     at.qkv = next, next += 2 * 4 * n_qkv;
     at.attended = next, next += 6 * n_attended;
@@ -142,16 +153,24 @@ static inline int gs_decode_takes(const struct gs_gpu_dims *dims, const struct g
            dims->n_expert <= GS_DECODE_EXPERTS && dims->n_expert >= 8 &&
            (dims->n_expert & (dims->n_expert - 1)) == 0 && dims->d_model % GS_DECODE_EXPERT_COLUMNS == 0 &&
            dims->d_ff % GS_DECODE_EXPERT_COLUMNS == 0 && n_attended % GS_DECODE_DENSE_COLUMNS == 0 &&
-           dims->d_model <= 2 * GS_DECODE_MAX_PAIRS * GS_DECODE_WARPS * 32 && dims->d_ff <= 3072 &&
-           n_attended <= 4096 && dims->n_vocab % GS_DECODE_STRIP == 0 &&
-           dims->d_model / GS_DECODE_STRIP <= 6 * blocks && dims->d_ff <= 48 * blocks;
+           dims->d_model <= 4 * GS_DECODE_MAX_QUADS * GS_DECODE_WARPS * 32 && dims->d_ff <= 3072 &&
+           n_attended <= 4096 && dims->n_vocab % GS_DECODE_STRIP == 0 && dims->n_vocab <= 1 << 24 &&
+           dims->d_model / GS_DECODE_STRIP <= 4 * blocks && dims->d_ff <= 48 * blocks;
 }
 
-/* Blocks of the stages: no more than a strip each, so that two blocks at most share a strip. */
+/* Blocks of the stages: no more than a strip each, so that two blocks of a part at most share a strip. */
 static inline uint32_t gs_decode_blocks(const struct gs_gpu_dims *dims, const struct gs_gpu_machine *machine)
 {
     int32_t strips = dims->d_model / GS_DECODE_STRIP;
-    return (uint32_t)(machine->n_sm < strips ? machine->n_sm : strips);
+    int32_t n = machine->n_sm < strips ? machine->n_sm : strips;
+    return (uint32_t)(n / GS_DECODE_DOWN_PARTS * GS_DECODE_DOWN_PARTS);
+}
+
+/* Rows at most of which a block of C has a part: the router's columns of these are in its shared memory. */
+static inline uint32_t gs_decode_most_rows(const struct gs_gpu_dims *dims, uint32_t blocks)
+{
+    uint32_t strips = (uint32_t)dims->d_model / GS_DECODE_STRIP;
+    return ((strips + blocks - 1) / blocks + 1) * GS_DECODE_STRIP;
 }
 
 static inline int64_t gs_decode_scratch_bytes(const struct gs_gpu_dims *dims,
@@ -204,6 +223,7 @@ static inline void gs_decode_plan(const struct gs_gpu_args *args, const struct g
         launch->kernel = is_q8 ? "gs_decode_o_q8" : "gs_decode_o";
         rings = is_q8 ? rings : GS_DECODE_O_SLOTS * GS_DECODE_DENSE_CHUNK;
         vector = (uint32_t)gs_decode_split_bytes((int64_t)dims->n_head * dims->d_head);
+        vector += gs_decode_most_rows(dims, launch->grid[0]) * 4 * (uint32_t)dims->n_expert;
         break;
     case GS_GPU_MOE_IN:
         launch->kernel = "gs_decode_gate_up";
@@ -212,12 +232,13 @@ static inline void gs_decode_plan(const struct gs_gpu_args *args, const struct g
     case GS_GPU_MOE_OUT:
         launch->kernel = "gs_decode_down";
         rings = GS_DECODE_DOWN_SLOTS * GS_DECODE_EXPERT_CHUNK;
-        vector = (uint32_t)gs_decode_split_bytes((int64_t)GS_DECODE_ACTIVE * dims->d_ff);
+        vector =
+            (uint32_t)gs_decode_split_bytes((int64_t)GS_DECODE_ACTIVE / GS_DECODE_DOWN_PARTS * dims->d_ff);
         break;
     default:
         launch->kernel = is_q8 ? "gs_decode_head_q8" : "gs_decode_head";
         launch->grid[0] = (uint32_t)machine->n_sm;
-        rings = is_q8 ? GS_DECODE_Q8_HEAD_SLOTS * GS_DECODE_Q8_CHUNK
+        rings = is_q8 ? GS_DECODE_Q8_HEAD_SLOTS * GS_DECODE_Q8_HEAD_GROUP * GS_DECODE_Q8_CHUNK
                       : GS_DECODE_HEAD_SLOTS * GS_DECODE_DENSE_CHUNK;
         break;
     }

@@ -33,31 +33,38 @@ template <int SLOTS> GS_DEVICE void stream_prepare(uint32_t bars)
     }
 }
 
-/* The first copies. next() gives the addresses of the warp's chunks, one after another. */
-template <int SLOTS, int BYTES, class Next>
-GS_DEVICE void stream_start(uint32_t ring, uint32_t bars, int count, uint64_t policy, Next &next)
+/*
+ * The first copies to slots `from` ... `to` - 1. next() gives the addresses of the warp's chunks, one after
+ * another.
+ */
+template <int BYTES, class Next>
+GS_DEVICE void stream_fill(uint32_t ring, uint32_t bars, int from, int to, int count, uint64_t policy,
+                           Next &next)
 {
     if (lane_of_thread() == 0)
-        for (int i = 0; i < SLOTS && i < count; i++)
+#pragma unroll 1
+        for (int i = from; i < to && i < count; i++)
             copy_start_once(ring + i * BYTES, next(), BYTES, bars + 8 * i, policy);
     __syncwarp();
 }
 
-/* work(address) for every chunk, in order; a slot that was worked on is filled anew. */
+/* work(address) for every chunk, in order; a slot that was worked on is filled anew. All have been filled. */
 template <int SLOTS, int BYTES, class Next, class Work>
 GS_DEVICE void stream_run(uint32_t ring, uint32_t bars, int count, uint64_t policy, Next &next, Work work)
 {
-    int slot = 0;
-    uint32_t phase = 0;
-    for (int i = 0; i < count; i++) {
-        barrier_wait(bars + 8 * slot, phase);
-        work(ring + slot * BYTES);
+    uint32_t at = ring, bar = bars, phase = 0;
+#pragma unroll 1
+    for (int left = count; left > 0; left--) {
+        barrier_wait(bar, phase);
+        work(at);
         __syncwarp();
-        if (lane_of_thread() == 0 && i + SLOTS < count)
-            copy_start_once(ring + slot * BYTES, next(), BYTES, bars + 8 * slot, policy);
-        slot++;
-        if (slot == SLOTS) {
-            slot = 0;
+        if (lane_of_thread() == 0 && left > SLOTS)
+            copy_start_once(at, next(), BYTES, bar, policy);
+        at += BYTES;
+        bar += 8;
+        if (at == ring + SLOTS * BYTES) {
+            at = ring;
+            bar = bars;
             phase ^= 1;
         }
     }
@@ -75,20 +82,15 @@ template <int BYTES> struct contiguous {
 };
 
 /*
- * Where a lane finds the activations of a block of 32 in a split vector in shared memory: lanes of columns
- * 0 ... 2 read their term; the others, always the same zeros.
+ * Where a lane finds the activations of a block of 32 in a split vector in shared memory. Lanes of columns
+ * 0 ... 2 read their term. The other columns' results are never looked at: their lanes read one of the three.
  */
-struct operand {
-    uint32_t base, step; /* address of block 0, bytes from block to block */
-};
+#define OPERAND_STEP 192 /* bytes from block to block */
 
-GS_DEVICE struct operand operand_of(uint32_t vector, uint32_t zeros)
+GS_DEVICE uint32_t operand_of(uint32_t vector)
 {
     int g = lane_of_thread() / 4, q = lane_of_thread() % 4;
-    struct operand o;
-    o.base = g < 3 ? vector + (uint32_t)(g * 64 + q * 16) : zeros;
-    o.step = g < 3 ? 192 : 0;
-    return o;
+    return vector + (uint32_t)(g % 3 * 64 + q * 16);
 }
 
 /*
@@ -97,13 +99,12 @@ GS_DEVICE struct operand operand_of(uint32_t vector, uint32_t zeros)
  */
 struct weights_bf16 {
     static const int CHUNK = GS_DECODE_DENSE_CHUNK;
-    static __device__ __forceinline__ void multiply(uint32_t chunk, struct operand x, int block,
-                                                    float c[2][4])
+    static __device__ __forceinline__ void multiply(uint32_t chunk, uint32_t x, int block, float c[2][4])
     {
-        uint32_t at = chunk + (uint32_t)lane_of_thread() * 16, from = x.base + (uint32_t)block * x.step;
+        uint32_t at = chunk + (uint32_t)lane_of_thread() * 16, from = x + (uint32_t)block * OPERAND_STEP;
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-            struct u32x4 b = load_shared_16(from + k * x.step);
+            struct u32x4 b = load_shared_16(from + k * OPERAND_STEP);
             struct u32x4 w0 = load_shared_16(at + k * 1024), w1 = load_shared_16(at + k * 1024 + 512);
             const uint32_t a0[4] = {w0.x, w0.y, w0.z, w0.w}, a1[4] = {w1.x, w1.y, w1.z, w1.w};
             mma_bf16(c[0], a0, b.x, b.y);
@@ -132,15 +133,14 @@ GS_DEVICE void decode_bytes(uint32_t w, uint32_t *even, uint32_t *odd)
 
 struct weights_q8 {
     static const int CHUNK = GS_DECODE_Q8_CHUNK;
-    static __device__ __forceinline__ void multiply(uint32_t chunk, struct operand x, int block,
-                                                    float c[2][4])
+    static __device__ __forceinline__ void multiply(uint32_t chunk, uint32_t x, int block, float c[2][4])
     {
         int lane = lane_of_thread();
-        uint32_t from = x.base + (uint32_t)block * x.step;
+        uint32_t from = x + (uint32_t)block * OPERAND_STEP;
         uint32_t scales = chunk + 1024 + (uint32_t)(lane / 4 * 8);
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-            struct u32x4 b = load_shared_16(from + k * x.step);
+            struct u32x4 b = load_shared_16(from + k * OPERAND_STEP);
             struct u32x4 w = load_shared_16(chunk + (uint32_t)(k * 512 + lane * 16));
             uint32_t scale = load_shared_4(scales + 4 * k);
             float s0 = gs_float_of_f16((uint16_t)scale), s1 = gs_float_of_f16((uint16_t)(scale >> 16));
@@ -186,10 +186,10 @@ GS_DEVICE float scale_of_word(uint32_t word, int index)
  * sum += the chunk's three times 64 columns; `block` is the first block of 32. sum[0], sum[1] are row g and
  * columns 2q, 2q+1, sum[2], sum[3] row g+8. Units: value * 2^-126.
  */
-GS_DEVICE void multiply_experts(uint32_t chunk, struct operand x, int block, float sum[4])
+GS_DEVICE void multiply_experts(uint32_t chunk, uint32_t x, int block, float sum[4])
 {
     int lane = lane_of_thread();
-    uint32_t from = x.base + (uint32_t)block * x.step;
+    uint32_t from = x + (uint32_t)block * OPERAND_STEP;
 #pragma unroll
     for (int k = 0; k < 3; k++) {
         struct u32x4 w = load_shared_16(chunk + (uint32_t)(k * 512 + lane * 16));
@@ -197,7 +197,7 @@ GS_DEVICE void multiply_experts(uint32_t chunk, struct operand x, int block, flo
         const uint32_t codes[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            struct u32x4 b = load_shared_16(from + (2 * k + half) * x.step);
+            struct u32x4 b = load_shared_16(from + (2 * k + half) * OPERAND_STEP);
             uint32_t low[4], high[4];
             decode_word(codes[2 * half], low);
             decode_word(codes[2 * half + 1], high);
@@ -215,11 +215,15 @@ GS_DEVICE void multiply_experts(uint32_t chunk, struct operand x, int block, flo
     }
 }
 
-/* The sum over the columns: row g in [0], row g+8 in [1], in all four lanes of a row. */
+/*
+ * The sum over the three columns of the terms: row g in [0], row g+8 in [1], in all four lanes of a row. Lane
+ * quarter q has columns 2q, 2q+1.
+ */
 GS_DEVICE void add_columns(const float c[4], float rows[2])
 {
-    rows[0] = c[0] + c[1];
-    rows[1] = c[2] + c[3];
+    int q = lane_of_thread() % 4;
+    rows[0] = q == 0 ? c[0] + c[1] : q == 1 ? c[0] : 0.0f;
+    rows[1] = q == 0 ? c[2] + c[3] : q == 1 ? c[2] : 0.0f;
 #pragma unroll
     for (int mask = 1; mask < 4; mask *= 2) {
         rows[0] += gs_shuffle_xor(rows[0], mask);
@@ -253,12 +257,17 @@ GS_DEVICE void clear_parts(struct parts *parts)
 GS_DEVICE float add_parts(const struct parts *parts, int strip, int row)
 {
     float sum = 0.0f;
+    float part[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
         int i = strip - parts->first[w];
-        if (i >= 0 && i < parts->count[w])
-            sum += parts->sum[w][i][row];
+        bool has = (uint32_t)i < (uint32_t)parts->count[w];
+        float value = parts->sum[w][has ? i : 0][row];
+        part[w] = has ? value : 0.0f;
     }
+#pragma unroll
+    for (int w = 0; w < WARPS; w++)
+        sum += part[w];
     return sum;
 }
 
@@ -268,13 +277,18 @@ struct share {
     int first, count;
 };
 
-GS_DEVICE struct share share_of_warp(int n)
+GS_DEVICE struct share share_among(int n, int block, int n_block)
 {
     struct share s;
-    share_of(n, gs_block(), gs_n_block(), &s.block_first, &s.block_count);
+    share_of(n, block, n_block, &s.block_first, &s.block_count);
     share_of(s.block_count, warp_of_thread(), WARPS, &s.first, &s.count);
     s.first += s.block_first;
     return s;
+}
+
+GS_DEVICE struct share share_of_warp(int n)
+{
+    return share_among(n, gs_block(), gs_n_block());
 }
 
 /* The rows that a block has a part of; at most one a thread. */
@@ -291,65 +305,95 @@ GS_DEVICE struct rows rows_of_block(const struct share *mine, int n_chunk)
     return rows;
 }
 
+/* A thread's row among those that its block has a part of; found before the stream, used after it. */
+struct row_place {
+    int row, strip; /* row -1: none */
+    int starts;     /* has the block the strip's first chunk? 2: and the last one too */
+};
+
+GS_DEVICE struct row_place place_of_row(const struct share *mine, int n_chunk)
+{
+    struct rows rows = rows_of_block(mine, n_chunk);
+    struct row_place p;
+    p.row = gs_thread() < rows.n ? rows.first + gs_thread() : -1;
+    p.strip = p.row / GS_DECODE_STRIP;
+    p.starts = p.strip * n_chunk >= mine->block_first;
+    p.starts += p.starts && (p.strip + 1) * n_chunk <= mine->block_first + mine->block_count;
+    return p;
+}
+
 /*
  * A block's results to the two vectors of a pair, a row a thread: the block that has a strip's first chunk
  * writes scale * sum + add to `first`, one that has only later chunks scale * sum to `second`; where there is
  * none, `second` is zero.
  */
-GS_DEVICE void write_pair(const struct parts *parts, const struct share *mine, int n_chunk, struct rows rows,
-                          float scale, float add, float *first, float *second, float *values)
+GS_DEVICE void write_pair(const struct parts *parts, const struct row_place &place, float scale, float add,
+                          float *first, float *second, float *values)
 {
-    int i = gs_thread();
-    if (i >= rows.n)
+    if (place.row < 0)
         return;
-    int row = rows.first + i, strip = row / GS_DECODE_STRIP;
-    float sum = add_parts(parts, strip, i % GS_DECODE_STRIP) * scale;
-    bool starts = strip * n_chunk >= mine->block_first;
-    bool ends = (strip + 1) * n_chunk <= mine->block_first + mine->block_count;
-    if (starts)
+    float sum = add_parts(parts, place.strip, place.row % GS_DECODE_STRIP) * scale;
+    if (place.starts)
         sum += add;
-    (starts ? first : second)[row] = sum;
-    if (starts && ends)
-        second[row] = 0.0f;
+    (place.starts ? first : second)[place.row] = sum;
+    if (place.starts == 2)
+        second[place.row] = 0.0f;
     if (values)
-        values[i] = sum;
+        values[gs_thread()] = sum;
 }
 
-/* A norm's weights of a thread's elements, loaded early. */
+/* A norm's weights, and the residual stream: a thread has four neighbouring elements, and four again. */
 struct norm_weights {
-    float2 pair[GS_DECODE_MAX_PAIRS];
+    float4 of[GS_DECODE_MAX_QUADS];
 };
 
+struct residual {
+    float4 of[GS_DECODE_MAX_QUADS];
+};
+
+GS_DEVICE int quad_of_thread(int j)
+{
+    return 4 * (gs_thread() + j * THREADS);
+}
+
+/* Loaded early. */
 GS_DEVICE void load_norm(struct norm_weights *w, const float *norm, int n)
 {
 #pragma unroll
-    for (int j = 0; j < GS_DECODE_MAX_PAIRS; j++) {
-        int i = 2 * (gs_thread() + j * THREADS);
-        w->pair[j] = i < n ? *(const float2 *)(norm + i) : make_float2(0.0f, 0.0f);
+    for (int j = 0; j < GS_DECODE_MAX_QUADS; j++) {
+        int i = quad_of_thread(j);
+        w->of[j] = i < n ? *(const float4 *)(norm + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
 }
 
-/* The same elements of the residual stream, which lies as a sum of two vectors (`second` may be NULL). */
-struct residual {
-    float2 pair[GS_DECODE_MAX_PAIRS];
-};
-
-/* Returns this thread's part of the sum of squares. */
-GS_DEVICE float load_residual(struct residual *r, const float *first, const float *second, int n)
+/*
+ * The residual stream: the sum of N vectors, which lie one after another. Returns this thread's part of the
+ * sum of squares.
+ */
+template <int N> GS_DEVICE float load_residual(struct residual *r, const float *from, int n)
 {
-    float2 other[GS_DECODE_MAX_PAIRS];
+    float4 part[N][GS_DECODE_MAX_QUADS];
 #pragma unroll
-    for (int j = 0; j < GS_DECODE_MAX_PAIRS; j++) {
-        int i = 2 * (gs_thread() + j * THREADS);
-        r->pair[j] = i < n ? __ldcg((const float2 *)(first + i)) : make_float2(0.0f, 0.0f);
-        other[j] = i < n && second ? __ldcg((const float2 *)(second + i)) : make_float2(0.0f, 0.0f);
-    }
+    for (int v = 0; v < N; v++)
+#pragma unroll
+        for (int j = 0; j < GS_DECODE_MAX_QUADS; j++) {
+            int i = quad_of_thread(j);
+            part[v][j] =
+                i < n ? __ldcg((const float4 *)(from + v * n + i)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
     float squares = 0.0f;
 #pragma unroll
-    for (int j = 0; j < GS_DECODE_MAX_PAIRS; j++) {
-        r->pair[j].x += other[j].x;
-        r->pair[j].y += other[j].y;
-        squares += r->pair[j].x * r->pair[j].x + r->pair[j].y * r->pair[j].y;
+    for (int j = 0; j < GS_DECODE_MAX_QUADS; j++) {
+        float4 sum = part[0][j];
+#pragma unroll
+        for (int v = 1; v < N; v++) {
+            sum.x += part[v][j].x;
+            sum.y += part[v][j].y;
+            sum.z += part[v][j].z;
+            sum.w += part[v][j].w;
+        }
+        squares += (sum.x * sum.x + sum.y * sum.y) + (sum.z * sum.z + sum.w * sum.w);
+        r->of[j] = sum;
     }
     return squares;
 }
@@ -359,14 +403,15 @@ GS_DEVICE void store_split(const struct residual *r, const struct norm_weights *
                            float scale)
 {
 #pragma unroll
-    for (int j = 0; j < GS_DECODE_MAX_PAIRS; j++) {
-        int i = 2 * (gs_thread() + j * THREADS);
+    for (int j = 0; j < GS_DECODE_MAX_QUADS; j++) {
+        int i = quad_of_thread(j);
         if (i < n) {
-            uint32_t terms[3];
-            split_pair(r->pair[j].x * w->pair[j].x * scale, r->pair[j].y * w->pair[j].y * scale, terms);
+            uint32_t low[3], high[3];
+            split_pair(r->of[j].x * w->of[j].x * scale, r->of[j].y * w->of[j].y * scale, low);
+            split_pair(r->of[j].z * w->of[j].z * scale, r->of[j].w * w->of[j].w * scale, high);
 #pragma unroll
             for (int k = 0; k < 3; k++)
-                to[split_word(i, 0, k, 1)] = terms[k];
+                *(uint2 *)(to + split_word(i, 0, k, 1)) = make_uint2(low[k], high[k]);
         }
     }
 }
@@ -381,11 +426,25 @@ GS_DEVICE void leave_sum(float *sums, float value)
 
 GS_DEVICE float add_sums(const float *sums)
 {
-    float sum = 0.0f;
+    float sum[4] = {};
 #pragma unroll
     for (int w = 0; w < WARPS; w++)
-        sum += sums[w];
-    return sum;
+        sum[w % 4] += sums[w];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* 1/sqrt(x) within an ulp, for normal x: one Newton step after the approximation. */
+GS_DEVICE float inverse_root(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
+}
+
+/* The norm's factor from the warps' sums of squares. */
+GS_DEVICE float norm_scale(const float *squares, const struct gs_gpu_dims &dims)
+{
+    return inverse_root(__fdividef(add_sums(squares), (float)dims.d_model) + dims.rms_norm_eps);
 }
 
 #endif
