@@ -237,7 +237,7 @@ static gs_status lay_out_rows(struct gs_device *device, const struct gs_step *st
             if (token < 0 || token >= device->weights->config.n_vocab)
                 return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %lld", (int)token,
                                (long long)device->weights->config.n_vocab - 1);
-            bool wants = step->want == GS_WANT_ALL || (step->want == GS_WANT_LAST && t + 1 == step->n_tokens);
+            bool wants = step->want == GS_WANT_ALL || (step->want != GS_WANT_NONE && t + 1 == step->n_tokens);
             device->scratch.rows[(*n_rows)++] =
                 (struct gs_cpu_row){step->kv, token, step->kv->length + (int64_t)t, wants};
             *n_logits += wants;
@@ -271,9 +271,23 @@ static gs_status cpu_forward(struct gs_device *device, const struct gs_step *ste
     return GS_OK;
 }
 
-static const float *cpu_logits(const struct gs_device *device, size_t row)
+static const float *cpu_logits(struct gs_device *device, size_t row)
 {
     return row < device->n_logit_rows ? device->logits + row * (size_t)device->weights->config.n_vocab : NULL;
+}
+
+static int32_t cpu_chosen(const struct gs_device *device, size_t row)
+{
+    if (row >= device->n_logit_rows)
+        return -1;
+    int64_t n_vocab = device->weights->config.n_vocab, best = 0;
+    const float *logits = device->logits + row * (size_t)n_vocab;
+    for (int64_t i = 0; i < n_vocab; i++) {
+        if (!__builtin_isfinite(logits[i]))
+            return -1;
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return (int32_t)best;
 }
 
 static void cpu_tap(struct gs_device *device, gs_tap_fn *fn, void *user)
@@ -326,6 +340,7 @@ const struct gs_backend gs_backend_cpu = {
     .kv_copy_prefix = gs_kv_copy_prefix,
     .forward = cpu_forward,
     .logits = cpu_logits,
+    .chosen = cpu_chosen,
     .tap = cpu_tap,
     .dequantize = cpu_dequantize,
     .rotary = cpu_rotary,

@@ -73,8 +73,7 @@ static void multiply_tile(const struct dense_job *job, const struct dense *part,
     }
     if (part->bias)
         for (size_t t = 0; t < n_in; t++)
-            for (int64_t r = 0; r < n_rows; r++)
-                out[t * stride + (size_t)r] += part->bias[first + r];
+            fast->kernels->add_scaled(out + t * stride, part->bias + first, 1.0f, (size_t)n_rows);
 }
 
 static void dense_tiles(void *user, size_t begin, size_t end, size_t thread)
@@ -201,24 +200,42 @@ static struct gs_fast_attention find_attention(const struct row_job *job, int64_
 static void attend_items(void *user, size_t begin, size_t end, size_t thread)
 {
     const struct row_job *job = user;
+    int64_t n_items = job->n_rows * job->device->weights->config.n_kv_head;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
+        int64_t soon = item + 1 < n_items ? item + 1 : item;
         struct gs_fast_attention attention =
             find_attention(job, item / job->n_rows, item % job->n_rows, thread);
+        struct gs_fast_attention next = find_attention(job, soon / job->n_rows, soon % job->n_rows, thread);
+        attention.next = &next;
         gs_fast_attend(job->device->fast->kernels, &attention);
     }
 }
 
-/* Few: also by span of keys, so that there are items for all threads; end_attention merges. */
+/* Few: also by span of keys. False: this row has no such span. */
+static bool find_span(const struct row_job *job, int64_t item, size_t thread, struct gs_fast_attention *out)
+{
+    int64_t n_kv_head = job->device->weights->config.n_kv_head;
+    int64_t head_of_row = item / job->n_spans, span = item % job->n_spans;
+    if (head_of_row >= job->n_rows * n_kv_head)
+        return false;
+    *out = find_attention(job, head_of_row % n_kv_head, head_of_row / n_kv_head, thread);
+    if (span >= gs_fast_span_count(out->first, out->last))
+        return false;
+    *out = gs_fast_span(out, span);
+    return true;
+}
+
+/* So that there are items for all threads; end_attention merges. */
 static void attend_spans(void *user, size_t begin, size_t end, size_t thread)
 {
     const struct row_job *job = user;
-    int64_t n_kv_head = job->device->weights->config.n_kv_head;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
-        int64_t head_of_row = item / job->n_spans, span = item % job->n_spans;
-        struct gs_fast_attention attention =
-            find_attention(job, head_of_row % n_kv_head, head_of_row / n_kv_head, thread);
-        if (span < gs_fast_span_count(attention.first, attention.last))
-            gs_fast_attend_span(job->device->fast->kernels, &attention, span);
+        struct gs_fast_attention attention, next;
+        if (!find_span(job, item, thread, &attention))
+            continue;
+        if (find_span(job, item + 1, thread, &next))
+            attention.next = &next;
+        job->device->fast->kernels->attend(&attention);
     }
 }
 
@@ -258,12 +275,6 @@ static void end_attention(void *user, size_t begin, size_t end, size_t thread)
 }
 
 /* ---------------------------------------------------------------- experts */
-
-static void add(float *to, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
-}
 
 /* The residual, the norm, and the row as the experts take it. */
 static void begin_experts(void *user, size_t begin, size_t end, size_t thread)
@@ -418,7 +429,7 @@ static void gate_up_tiles(void *user, size_t begin, size_t end, size_t thread)
             float units[GS_FAST_UNIT_ROWS / 2];
             if (w->gate_up.odd_blocks)
                 pair_units(out + i * GS_FAST_UNIT_ROWS);
-            add(out + i * GS_FAST_UNIT_ROWS, bias, GS_FAST_UNIT_ROWS);
+            fast->kernels->add_scaled(out + i * GS_FAST_UNIT_ROWS, bias, 1.0f, GS_FAST_UNIT_ROWS);
             fast->kernels->swiglu(out + i * GS_FAST_UNIT_ROWS, GS_FAST_UNIT_ROWS / 2, config->swiglu_limit,
                                   config->swiglu_alpha, units);
             store_block(fast, units, (size_t)tile, fast->activated + (route + i) * ff_chunks);
@@ -445,7 +456,7 @@ static void down_tiles(void *user, size_t begin, size_t end, size_t thread)
                                 work, out, (size_t)config->d_model);
         read_bias(&w->down_bias, expert, first, n_rows, bias);
         for (int64_t i = 0; i < n; i++)
-            add(out + i * config->d_model, bias, n_rows);
+            fast->kernels->add_scaled(out + i * config->d_model, bias, 1.0f, (size_t)n_rows);
     }
 }
 

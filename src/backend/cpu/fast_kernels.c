@@ -66,10 +66,11 @@ const struct gs_fast_kernels *gs_fast_kernels_find(const char *isa)
 
 size_t gs_fast_work_bytes(size_t n)
 {
-    /* A weight takes at most a byte, and a block a scale; two sides of 16 rows of whole registers. Then 16
-     * vectors as AMX takes them, and a tile of sums. */
+    /* Weights of 8 bits: at most a byte each, and a block a scale; two sides of 16 rows of whole registers;
+     * then 16 vectors as AMX takes them, and a tile of sums. Of 16 bits, which is more: two sides, and a
+     * register's room at the end of each lane. */
     size_t n_blocks = (n + 31) / 32;
-    return n_blocks * (32 + sizeof(float)) * GS_FAST_TILE_ROWS + n_blocks * 32 * 16 + 1024;
+    return (n_blocks + 1) * 32 * sizeof(uint16_t) * GS_FAST_TILE_ROWS;
 }
 
 size_t gs_fast_span_floats(int64_t n_head, int64_t d_head)
@@ -102,15 +103,14 @@ int64_t gs_fast_span_count(int64_t first, int64_t last)
     return last / keys - first / keys + 1;
 }
 
-void gs_fast_attend_span(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention,
-                         int64_t span)
+struct gs_fast_attention gs_fast_span(const struct gs_fast_attention *attention, int64_t span)
 {
     struct gs_fast_attention part = *attention;
     int64_t keys = span_keys(part.last), begin = (part.first / keys + span) * keys, end = begin + keys;
     part.first = part.first > begin ? part.first : begin;
     part.last = part.last < end ? part.last : end - 1;
     part.partial += (size_t)span * gs_fast_span_floats(part.n_head, part.d_head);
-    kernels->attend(&part);
+    return part;
 }
 
 void gs_fast_attend(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention)
@@ -118,7 +118,12 @@ void gs_fast_attend(const struct gs_fast_kernels *kernels, const struct gs_fast_
     struct gs_fast_attention whole = *attention;
     int64_t n_spans = gs_fast_span_count(whole.first, whole.last);
     whole.partial = (float *)whole.work + plain_floats(whole.d_head);
-    for (int64_t span = 0; span < n_spans; span++)
-        gs_fast_attend_span(kernels, &whole, span);
+    struct gs_fast_attention part = gs_fast_span(&whole, 0);
+    for (int64_t span = 0; span < n_spans; span++) {
+        struct gs_fast_attention next = span + 1 < n_spans ? gs_fast_span(&whole, span + 1) : part;
+        part.next = span + 1 < n_spans ? &next : attention->next;
+        kernels->attend(&part);
+        part = next;
+    }
     kernels->merge_spans(&whole, n_spans);
 }

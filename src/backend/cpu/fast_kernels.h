@@ -76,6 +76,9 @@ struct gs_fast_attention {
     float *partial; /* [spans][n_head][d_head+2]: sums of values, the largest score, the sum of weights */
     float *out;     /* [n_head][d_head] */
     void *work;     /* gs_fast_attention_bytes(n_head, d_head), aligned to 64 bytes */
+
+    /* What the thread takes next: its keys and values are asked for meanwhile. NULL: none. */
+    const struct gs_fast_attention *next;
 };
 
 struct gs_fast_kernels {
@@ -128,11 +131,10 @@ size_t gs_fast_work_bytes(size_t n);
 size_t gs_fast_attention_bytes(int64_t n_head, int64_t d_head);
 size_t gs_fast_span_floats(int64_t n_head, int64_t d_head); /* of `partial`, a span */
 
-/* How many spans the visible positions first ... last have; one of them; and all of an item, with `partial`
- * in its work. */
+/* How many spans the visible positions first ... last have; one of them, to be found and to be computed; and
+ * all of an item, with `partial` in its work. */
 int64_t gs_fast_span_count(int64_t first, int64_t last);
-void gs_fast_attend_span(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention,
-                         int64_t span);
+struct gs_fast_attention gs_fast_span(const struct gs_fast_attention *attention, int64_t span);
 void gs_fast_attend(const struct gs_fast_kernels *kernels, const struct gs_fast_attention *attention);
 
 /* As gs_kernels_*: the best of this processor, by name (NULL: not here), and all that it can run, worst

@@ -140,9 +140,10 @@ void gs_kv_store_bf16(const struct gs_kv *kv, int64_t layer, int64_t kv_head, in
 {
     uint16_t *to_key = find_key(kv, layer, kv_head, position);
     uint16_t *to_value = find_value(kv, layer, kv_head, position);
-    for (int64_t j = 0; j < kv->config->d_head; j++) {
-        to_key[j / 2 * 32 + j % 2] = key[j];
+    for (int64_t j = 0; j < kv->config->d_head; j += 2) {
+        memcpy(to_key + j * 16, key + j, 2 * sizeof *key);
         to_value[2 * j] = value[j];
+        to_value[2 * j + 2] = value[j + 1];
     }
 }
 

@@ -7,8 +7,8 @@
 #include <immintrin.h>
 
 #define D_HEAD 64
-#define HEADS  8                    /* of a pass */
-#define AHEAD  (2 * BLOCK * D_HEAD) /* elements of keys, and of values, asked for before their turn */
+#define HEADS  8 /* of a pass */
+#define AHEAD  2 /* blocks of keys, and of values, that are asked for before their turn */
 #define INLINE static inline __attribute__((always_inline))
 
 struct pass {
@@ -42,21 +42,66 @@ INLINE __m512bh broadcast_pair(const uint16_t *pair)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* scores [head][key] of the block's keys, not yet scaled. */
-INLINE void score_wide(const uint16_t *keys, const struct pass *pass, __m512 scores[HEADS][BLOCK / 16])
+/* Of a block: its first and last key that are seen, 0 ... 63. */
+struct range {
+    int64_t low, high;
+};
+
+INLINE struct range find_range(const struct gs_fast_attention *a, int64_t begin)
+{
+    return (struct range){a->first > begin ? a->first - begin : 0,
+                          a->last - begin < BLOCK - 1 ? a->last - begin : BLOCK - 1};
+}
+
+/*
+ * What is asked for while a block is at work: a later block of the item, or of the one that comes next, as
+ * far as it is seen. Where there is none, the block itself, which costs nothing.
+ */
+struct soon {
+    const uint16_t *keys, *values;
+    struct range range;
+};
+
+INLINE struct soon find_soon(const struct gs_fast_attention *a, int64_t begin)
+{
+    int64_t at = begin + AHEAD * BLOCK;
+    if (at > a->last && a->next) {
+        at += a->next->first - a->next->first % BLOCK - (a->last - a->last % BLOCK + BLOCK);
+        a = a->next;
+    }
+    int64_t slot = at % a->n_slot;
+    struct range none = {BLOCK, -1};
+    return (struct soon){a->keys + slot * D_HEAD, a->values + slot * D_HEAD,
+                         at <= a->last ? find_range(a, at) : none};
+}
+
+INLINE bool is_part_of(struct range range, int64_t part)
+{
+    return part >= range.low / 16 && part <= range.high / 16;
+}
+
+/* scores [head][key] of the block's keys in `range`, not yet scaled; the others are zero or a part's rest. */
+INLINE void score_wide(const uint16_t *keys, struct range range, const struct soon *soon,
+                       const struct pass *pass, __m512 scores[HEADS][BLOCK / 16])
 {
 #pragma GCC unroll 4
     for (int k = 0; k < BLOCK / 16; k++, keys += 16 * D_HEAD) {
         __m512 sums[HEADS];
+        const uint16_t *ask = is_part_of(soon->range, k) ? soon->keys + k * 16 * D_HEAD : keys;
 #pragma GCC unroll 8
         for (int h = 0; h < HEADS; h++)
             sums[h] = _mm512_setzero_ps();
-        for (int j = 0; j < D_HEAD / 2; j++) {
-            __m512bh pair = (__m512bh)_mm512_loadu_si512(keys + j * 32);
-            _mm_prefetch((const char *)(keys + AHEAD + j * 32), _MM_HINT_T1);
+        if (is_part_of(range, k)) {
+            for (int j = 0; j < D_HEAD / 2; j++) {
+                __m512bh pair = (__m512bh)_mm512_loadu_si512(keys + j * 32);
+                _mm_prefetch((const char *)(ask + j * 32), _MM_HINT_T1);
 #pragma GCC unroll 8
-            for (int h = 0; h < HEADS; h++)
-                sums[h] = _mm512_dpbf16_ps(sums[h], pair, broadcast_pair(&pass->query[h][2 * j]));
+                for (int h = 0; h < HEADS; h++)
+                    sums[h] = _mm512_dpbf16_ps(sums[h], pair, broadcast_pair(&pass->query[h][2 * j]));
+            }
+        } else if (ask != keys) {
+            for (int j = 0; j < D_HEAD / 2; j++)
+                _mm_prefetch((const char *)(ask + j * 32), _MM_HINT_T1);
         }
 #pragma GCC unroll 8
         for (int h = 0; h < HEADS; h++)
@@ -102,9 +147,21 @@ INLINE void weigh_wide(struct pass *pass, __m512 scores[HEADS][BLOCK / 16], __mm
     }
 }
 
-/* out += probabilities * values, four heads at a time. */
-INLINE void mix_wide(const uint16_t *from, struct pass *pass)
+/* Values of two positions, of those that are asked for. */
+INLINE void ask_for_values(const struct soon *soon, int64_t i, int n_lines, int first)
 {
+    if (i + 1 < soon->range.low || i > soon->range.high)
+        return;
+    for (int j = first; j < first + n_lines; j++)
+        _mm_prefetch((const char *)(soon->values + i * D_HEAD + j * 32), _MM_HINT_T1);
+}
+
+/* out += probabilities * values of the keys in `range`, four heads at a time. */
+INLINE void mix_wide(const uint16_t *from, struct range range, const struct soon *soon, struct pass *pass)
+{
+    for (int64_t i = 0; i < BLOCK; i += 2)
+        if (i + 1 < range.low || i > range.high)
+            ask_for_values(soon, i, 4, 0);
     for (int first = 0; first < HEADS; first += 4) {
         __m512 sums[4][4];
 #pragma GCC unroll 4
@@ -112,15 +169,13 @@ INLINE void mix_wide(const uint16_t *from, struct pass *pass)
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
                 sums[h][j] = _mm512_loadu_ps(&pass->out[first + h][16 * j]);
-        for (int i = 0; i < BLOCK; i += 2) {
+        for (int64_t i = range.low / 2 * 2; i <= range.high; i += 2) {
             const uint16_t *values = from + i * D_HEAD;
             __m512bh pairs[4];
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
                 pairs[j] = (__m512bh)_mm512_loadu_si512(values + 32 * j);
-#pragma GCC unroll 2
-            for (int j = 0; j < 2; j++) /* each half of the heads asks for half of the lines */
-                _mm_prefetch((const char *)(values + AHEAD + (first / 2 + j) * 32), _MM_HINT_T1);
+            ask_for_values(soon, i, 2, first / 2); /* each half of the heads asks for half of the lines */
 #pragma GCC unroll 4
             for (int h = 0; h < 4; h++) {
                 __m512bh weight = broadcast_pair(&pass->weights[first + h][i]);
@@ -149,14 +204,14 @@ static void attend_wide(const struct gs_fast_attention *a)
         for (int64_t h = 0; h < HEADS; h++)
             pass.largest[h] = -INFINITY;
         for (int64_t begin = a->first - a->first % BLOCK; begin <= a->last; begin += BLOCK) {
-            int64_t low = a->first > begin ? a->first - begin : 0;
-            int64_t high = a->last - begin < BLOCK - 1 ? a->last - begin : BLOCK - 1;
-            __mmask64 seen = ~(__mmask64)0 << low & ~(__mmask64)0 >> (BLOCK - 1 - high);
+            struct range range = find_range(a, begin);
+            struct soon soon = find_soon(a, begin);
+            __mmask64 seen = ~(__mmask64)0 << range.low & ~(__mmask64)0 >> (BLOCK - 1 - range.high);
             int64_t slot = begin % a->n_slot;
             __m512 scores[HEADS][BLOCK / 16];
-            score_wide(a->keys + slot * D_HEAD, &pass, scores);
+            score_wide(a->keys + slot * D_HEAD, range, &soon, &pass, scores);
             weigh_wide(&pass, scores, seen, factor);
-            mix_wide(a->values + slot * D_HEAD, &pass);
+            mix_wide(a->values + slot * D_HEAD, range, &soon, &pass);
         }
         for (int64_t h = 0; h < n; h++)
             store_span(a, first + h, pass.out[h], pass.largest[h] * a->scale,

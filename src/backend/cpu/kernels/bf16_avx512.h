@@ -1,11 +1,11 @@
 /*
  * With AVX-512 BF16: dpbf16 adds two products to each of 16 lanes. Rows are read where they lie: against one
- * vector one after the other (see int8_rows_avx512.h), against three or six four at a time.
+ * vector one after the other (see int8_rows_avx512.h), against three or six four at a time; short ones are
+ * laid out first (bf16_sides_avx512.h).
  */
-#include <immintrin.h>
+#include "backend/cpu/kernels/tile_avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define STEP   32 /* elements in a register */
+#define STEP 32 /* elements in a register */
 
 INLINE __m512bh load_bf16(const void *from, __mmask32 mask)
 {
@@ -66,11 +66,13 @@ INLINE __m128 multiply_rows(const unsigned char *const *rows, size_t n_left, siz
     return add_lanes(sums[0], sums[1], sums[2], sums[3]);
 }
 
+#include "backend/cpu/kernels/bf16_sides_avx512.h"
+
 /* Those of the tile's rows from `first` on. */
 INLINE __mmask8 four_of(size_t first, size_t n_rows)
 {
     size_t left = n_rows - first;
-    return left >= 4 ? (__mmask8)0xF : (__mmask8)((1u << left) - 1);
+    return (__mmask8)(left >= 4 ? 0xFu : (1u << left) - 1);
 }
 
 void GS_VARIANT(gs_bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n,
@@ -78,9 +80,12 @@ void GS_VARIANT(gs_bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, si
 {
     const unsigned char *all[GS_FAST_TILE_ROWS + 3]; /* those past the end are the last one again */
     __m128 sums[6];
-    (void)work;
     for (size_t r = 0; r < GS_FAST_TILE_ROWS + 3; r++)
         all[r] = rows->data + (r < n_rows ? r : n_rows - 1) * n * 2;
+    if (is_for_sides(n, n_x)) {
+        multiply_short(all, n_rows, n, x, n_x, work, out, stride);
+        return;
+    }
     size_t t = 0;
     for (; t + 6 <= n_x; t += 6)
         for (size_t r = 0; r < n_rows; r += 4) {

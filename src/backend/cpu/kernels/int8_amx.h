@@ -60,7 +60,7 @@ INLINE void multiply_side_tiles(enum scaling scaling, struct tiles *tiles, const
             totals[t] = turn == 0 ? sums[t] : _mm512_add_ps(totals[t], sums[t]);
     }
     size_t left = target->n_rows - first_row;
-    __mmask16 mask = left >= SIDE ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1);
+    __mmask16 mask = (__mmask16)(left >= SIDE ? 0xFFFFu : (1u << left) - 1);
     for (size_t t = 0; t < n_x; t++)
         _mm512_mask_storeu_ps(out + t * target->stride + first_row, mask,
                               _mm512_mul_ps(totals[t], _mm512_set1_ps(target->factor)));

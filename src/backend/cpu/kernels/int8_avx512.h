@@ -6,7 +6,7 @@
  * side by side once, lanes being rows, and meet four vectors at a time. Both sum a row's blocks in this
  * order: blocks 0, 16, 32 ..., then 1, 17, 33 ..., and the sums of these TURNS one after the other.
  */
-#include <immintrin.h>
+#include "backend/cpu/kernels/tile_avx512.h"
 
 #define SIDE  16 /* rows in a register, one a lane */
 #define TURNS 16 /* partial sums of a row */
@@ -17,8 +17,6 @@ struct row {
     const uint8_t *blocks;
     const uint8_t *scales; /* MXFP4 alone */
 };
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* What makes the weights unsigned: 16 for the doubled codes, 128 for int8. As a power of two. */
 INLINE int offset_bits(enum format format)
@@ -106,42 +104,17 @@ enum scaling {
     ADDED,      /* powers of two, added to the exponents: the same product, in another pipe */
 };
 
+/* Turns that have a block. */
+INLINE size_t count_turns(size_t n_blocks)
+{
+    return n_blocks < TURNS ? n_blocks : TURNS;
+}
+
 INLINE size_t block_place(size_t block, size_t n_blocks)
 {
     size_t turn = block % TURNS, before = turn * (n_blocks / TURNS);
     before += turn < n_blocks % TURNS ? turn : n_blocks % TURNS;
     return before + block / TURNS;
-}
-
-/* v[r] lane i -> v[i] lane r */
-INLINE void transpose(__m512i v[16])
-{
-    __m512i t[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        __m512i even_low = _mm512_shuffle_i32x4(v[i], v[i + 4], 0x88);
-        __m512i odd_low = _mm512_shuffle_i32x4(v[i], v[i + 4], 0xDD);
-        __m512i even_high = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0x88);
-        __m512i odd_high = _mm512_shuffle_i32x4(v[i + 8], v[i + 12], 0xDD);
-        t[i] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
-        t[i + 8] = _mm512_shuffle_i32x4(even_low, even_high, 0xDD);
-        t[i + 12] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xDD);
-    }
-    for (int i = 0; i < 16; i++)
-        v[i] = t[i];
 }
 
 /* The scales of a chunk's blocks of 16 rows of Q8_0. */
@@ -246,12 +219,19 @@ INLINE void lay_weights(enum format format, const struct row *rows, size_t chunk
     transpose(first);
     if (format == Q8_0)
         transpose(second);
-    for (size_t i = 0; i < left * 4; i++) {
-        struct side_block *block = &out[block_place(chunk * 4 + i / 4, n_blocks)];
-        if (format != Q8_0)
-            decode(first[i], &first[i], &second[i]);
-        block->weights[i % 4] = first[i];
-        block->weights[4 + i % 4] = second[i];
+#pragma GCC unroll 4
+    for (size_t b = 0; b < 4; b++) {
+        if (b == left)
+            return;
+        struct side_block *block = &out[block_place(chunk * 4 + b, n_blocks)];
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++) {
+            __m512i low = first[4 * b + i], high = second[4 * b + i];
+            if (format != Q8_0)
+                decode(low, &low, &high);
+            block->weights[i] = low;
+            block->weights[4 + i] = high;
+        }
     }
 }
 
@@ -341,30 +321,17 @@ INLINE void add_block(enum scaling scaling, const struct side_block *const *side
     }
 }
 
-/* What is asked for, a piece each turn, while a tile is multiplied: the rows of the next one. */
-struct ahead {
-    const char *at[2]; /* weights, scales */
-    size_t n_lines[2]; /* left */
-    size_t piece[2];   /* lines */
-};
-
-INLINE void prefetch_piece(struct ahead *ahead)
-{
-    for (int i = 0; i < 2; i++) {
-        size_t n = ahead->piece[i] < ahead->n_lines[i] ? ahead->piece[i] : ahead->n_lines[i];
-        for (size_t k = 0; k < n; k++, ahead->at[i] += 64)
-            _mm_prefetch(ahead->at[i], _MM_HINT_T1);
-        ahead->n_lines[i] -= n;
-    }
-}
-
 /* totals[s][t] = side s times vector t. */
 INLINE void multiply_sides(enum scaling scaling, const struct side_block *const *laid, size_t n_sides,
                            size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
                            struct ahead *ahead, __m512 totals[2][4])
 {
     const struct side_block *sides[2] = {laid[0], laid[n_sides - 1]};
-    for (size_t turn = 0; turn < TURNS; turn++) {
+    size_t n_turns = count_turns(n_blocks);
+    for (size_t s = 0; s < n_sides; s++)
+        for (size_t t = 0; t < n_x; t++)
+            totals[s][t] = _mm512_set1_ps(-0.0f); /* to which any number adds up to itself */
+    for (size_t turn = 0; turn < n_turns; turn++) {
         __m512 sums[2][4];
         prefetch_piece(ahead);
         for (size_t s = 0; s < 2; s++)
@@ -379,8 +346,12 @@ INLINE void multiply_sides(enum scaling scaling, const struct side_block *const 
         for (size_t s = 0; s < n_sides; s++)
 #pragma GCC unroll 4
             for (size_t t = 0; t < n_x; t++)
-                totals[s][t] = turn == 0 ? sums[s][t] : _mm512_add_ps(totals[s][t], sums[s][t]);
+                totals[s][t] = _mm512_add_ps(totals[s][t], sums[s][t]);
     }
+    if (n_turns < TURNS) /* what the empty ones do: -0 becomes 0 */
+        for (size_t s = 0; s < n_sides; s++)
+            for (size_t t = 0; t < n_x; t++)
+                totals[s][t] = _mm512_add_ps(totals[s][t], _mm512_setzero_ps());
 }
 
 struct target {
@@ -424,7 +395,7 @@ INLINE struct ahead plan_ahead(enum format format, const struct row *rows, size_
                                size_t n_x)
 {
     size_t block_bytes = format == MXFP4 ? 16 : format == MXFP4_GGUF ? 17 : 34;
-    size_t row_bytes = n_blocks * block_bytes, n_turns = (n_x + 3) / 4 * TURNS;
+    size_t row_bytes = n_blocks * block_bytes, n_turns = (n_x + 3) / 4 * count_turns(n_blocks);
     struct ahead ahead = {
         {(const char *)(rows[0].blocks + n_rows * row_bytes), NULL}, {n_rows * row_bytes / 64 + 1, 0}, {0}};
     if (format == MXFP4) {
@@ -482,12 +453,18 @@ INLINE void multiply_many(enum format format, const struct row *rows, size_t n_b
 
 #include "backend/cpu/kernels/int8_rows_avx512.h"
 
-#define FEW 2 /* vectors for which laying the rows out does not pay */
+#define SHORT_BLOCKS 16 /* of a row, which are quickly laid out */
+
+/* Does laying the rows out not pay? */
+INLINE bool are_few(size_t n_blocks, size_t n_x)
+{
+    return n_x <= 1 || (n_x == 2 && n_blocks > SHORT_BLOCKS);
+}
 
 INLINE void multiply(enum format format, const struct row *rows, size_t n, const struct gs_q8_chunk *const *x,
                      size_t n_x, void *work, const struct target *target)
 {
-    if (n_x <= FEW) {
+    if (are_few(n / 32, n_x)) {
         struct group *groups = work;
         for (size_t t = 0; t < n_x; t++) {
             lay_groups(format, x[t], n / 32, groups);
