@@ -201,6 +201,27 @@ static void library_dealloc(void *self)
     free(((struct library_object *)self)->source);
 }
 
+static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+{
+    for (const unsigned char *at = bytes; n > 0; n--)
+        hash = (hash ^ *at++) * 1099511628211u;
+    return hash;
+}
+
+static uint64_t identity_of(const struct library_object *library, const char *name,
+                            const struct constants *constants)
+{
+    uint64_t hash = mix(1469598103934665603u, library->source, strlen(library->source) + 1);
+    hash = mix(hash, name, strlen(name) + 1);
+    hash = mix(hash, &library->options.fast_math, sizeof library->options.fast_math);
+    hash = mix(hash, &library->options.version, sizeof library->options.version);
+    for (int i = 0; constants && i < constants->n; i++) {
+        hash = mix(hash, &constants->list[i].index, sizeof constants->list[i].index);
+        hash = mix(hash, &constants->values[i], sizeof constants->values[i]);
+    }
+    return hash;
+}
+
 void *library_new_function_with(void *self, selector cmd, struct string *name, struct constants *constants,
                                 struct error **error)
 {
@@ -223,6 +244,7 @@ void *library_new_function_with(void *self, selector cmd, struct string *name, s
     struct function_object *function = object_new(&class_function);
     function->library = library;
     function->kernel = kernel;
+    function->identity = identity_of(from, name->text, constants);
     return function;
 }
 
@@ -243,6 +265,7 @@ void *device_new_pipeline(void *self, selector cmd, struct function_object *func
         error_give(error, error_new("the pipeline cannot be made"));
         return NULL;
     }
+    counts.pipelines_compiled++;
     struct pipeline *pipeline = object_new(&class_pipeline);
     pipeline->function = object_retain(function);
     return pipeline;

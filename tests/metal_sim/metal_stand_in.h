@@ -41,6 +41,7 @@ struct metalsim_controls {
     uint32_t width;       /* threadExecutionWidth, as told; 0: 32 */
     uint64_t max_buffer;  /* maxBufferLength; 0: 64 GiB */
     uint64_t working_set; /* recommendedMaxWorkingSetSize; 0: 96 GiB */
+    const char *system;   /* operatingSystemVersionString; NULL: a macOS 13 */
     uint64_t page;        /* alignment of memory that is not copied; 0: the system's page */
     /* Called with the line that would end the process, without its beginning; it may leave by longjmp().
      * NULL: none. */
@@ -58,6 +59,8 @@ struct metalsim_counts {
     uint64_t run;                               /* dispatches that ran */
     uint64_t calls;                             /* messages that may fail */
     uint64_t compiled;                          /* libraries made */
+    uint64_t pipelines_compiled;                /* functions made ready to run, in an archive or not ... */
+    uint64_t pipelines_found;                   /* ... and those that an archive had */
     uint64_t live_objects;                      /* now */
     uint64_t live_buffer_bytes;                 /* now, of buffers that hold memory of their own */
     uint64_t autoreleased_without_pool;

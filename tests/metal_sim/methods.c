@@ -1,4 +1,5 @@
 /* Every method that the stand-in knows. data/selectors.txt is the same list, kept by hand. */
+#include "tests/metal_sim/archive.h"
 #include "tests/metal_sim/device.h"
 #include "tests/metal_sim/foundation.h"
 
@@ -22,6 +23,10 @@ const struct method metalsim_methods[] = {
     METHOD(&class_string, false, "length", "ulong ()", string_length),
     METHOD(&class_error, false, "localizedDescription", "id ()", error_description),
     METHOD(&class_error, false, "code", "long ()", error_code),
+    METHOD(&class_url, true, "fileURLWithPath:", "id (id)", url_file),
+    METHOD(&class_array, true, "arrayWithObject:", "id (id)", array_with),
+    METHOD(&class_process, true, "processInfo", "id ()", process_info),
+    METHOD(&class_process, false, "operatingSystemVersionString", "id ()", process_system),
     METHOD(&class_options, false, "setFastMathEnabled:", "void (bool)", options_set_fast_math),
     METHOD(&class_options, false, "setLanguageVersion:", "void (ulong)", options_set_version),
     METHOD(&class_constants, false, "setConstantValue:type:atIndex:", "void (void*, ulong, ulong)",
@@ -44,6 +49,17 @@ const struct method metalsim_methods[] = {
            device_new_library),
     METHOD(&class_device, false, "newComputePipelineStateWithFunction:error:", "id (id, id*)",
            device_new_pipeline),
+    METHOD(&class_device, false, "newBinaryArchiveWithDescriptor:error:", "id (id, id*)", device_new_archive),
+    METHOD(&class_device, false, "newComputePipelineStateWithDescriptor:options:reflection:error:",
+           "id (id, ulong, id*, id*)", device_new_described_pipeline),
+    METHOD(&class_archive_descriptor, false, "setUrl:", "void (id)", archive_descriptor_set_url),
+    METHOD(&class_archive, false, "addComputePipelineFunctionsWithDescriptor:error:", "bool (id, id*)",
+           archive_add),
+    METHOD(&class_archive, false, "serializeToURL:error:", "bool (id, id*)", archive_serialize),
+    METHOD(&class_pipeline_descriptor, false, "setComputeFunction:", "void (id)",
+           pipeline_descriptor_set_function),
+    METHOD(&class_pipeline_descriptor, false, "setBinaryArchives:", "void (id)",
+           pipeline_descriptor_set_archives),
     METHOD(&class_library, false, "newFunctionWithName:", "id (id)", library_new_function),
     METHOD(&class_library, false, "newFunctionWithName:constantValues:error:", "id (id, id, id*)",
            library_new_function_with),

@@ -160,7 +160,15 @@ selector sel_registerName(const char *name)
 
 struct object *objc_getClass(const char *name)
 {
-    static struct class *const classes[] = {&class_string, &class_options, &class_constants, &class_pool};
+    static struct class *const classes[] = {&class_string,
+                                            &class_options,
+                                            &class_constants,
+                                            &class_pool,
+                                            &class_url,
+                                            &class_array,
+                                            &class_process,
+                                            &class_archive_descriptor,
+                                            &class_pipeline_descriptor};
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
         if (!strcmp(classes[i]->name, name))
             return &classes[i]->object;

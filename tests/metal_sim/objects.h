@@ -19,7 +19,8 @@ struct class {
 };
 
 extern struct class class_string, class_error, class_options, class_constants, class_device, class_queue,
-    class_library, class_function, class_pipeline, class_buffer, class_commands, class_encoder, class_pool;
+    class_library, class_function, class_pipeline, class_buffer, class_commands, class_encoder, class_pool,
+    class_url, class_array, class_process, class_archive, class_archive_descriptor, class_pipeline_descriptor;
 
 typedef const struct selector *selector;
 
@@ -82,6 +83,7 @@ struct function_object {
     struct object object;
     struct metalsim_library *library; /* opened with this function's constants */
     const struct metalsim_kernel *kernel;
+    uint64_t identity; /* a hash of source, options, name and constants */
 };
 
 struct pipeline {

@@ -91,7 +91,7 @@ static void a_failed_compile_shows_the_message(void **state)
     assert_ok(gs_metal_open(&m, &error), &error);
     gs_status status = gs_metal_compile(&m, bad, sizeof bad - 1, &error);
     if (status == GS_OK) /* a stand-in may compile where the function is asked for */
-        status = gs_metal_pipeline_make(&m, "gs_x", NULL, 0, &pipeline, &error);
+        status = gs_metal_pipeline_make(&m, "gs_x", NULL, 0, NULL, &pipeline, &error);
     assert_int_equal(status, GS_UNSUPPORTED);
     assert_non_null(strstr(error.message, "'y'"));
     assert_null(strchr(error.message, '\n'));
@@ -123,7 +123,7 @@ static gs_status step(struct gs_device *device, struct gs_kv *kv, size_t n, enum
                       struct gs_error *error)
 {
     static const int32_t tokens[CAPACITY] = {1, 2, 3};
-    struct gs_step one = {kv, tokens, n, want};
+    struct gs_step one = {kv, tokens, n, want, NULL};
     int64_t before = metal->kv_length(kv);
     gs_status status = metal->forward(device, &one, 1, NULL, error);
     assert_int_equal(metal->kv_length(kv), before + (status == GS_OK ? (int64_t)n : 0));
@@ -148,12 +148,12 @@ static gs_status run_all(const struct loaded *model, const struct gs_device_opti
         status = step(device, kv, 1, GS_WANT_LAST, error);
     if (status == GS_OK)
         status = step(device, other, 140, GS_WANT_NONE, error);
-    struct gs_step both[2] = {{kv, &token, 1, GS_WANT_LAST}, {other, &token, 1, GS_WANT_NONE}};
+    struct gs_step both[2] = {{kv, &token, 1, GS_WANT_LAST, NULL}, {other, &token, 1, GS_WANT_NONE, NULL}};
     if (status == GS_OK)
         status = metal->forward(device, both, 2, NULL, error);
     if (status == GS_OK) {
         int64_t before = metal->kv_length(kv);
-        status = metal->chain(device, kv, 5, chosen, 4, error);
+        status = metal->chain(device, kv, 5, NULL, chosen, 4, error);
         assert_int_equal(metal->kv_length(kv), before + (status == GS_OK ? 4 : 0));
     }
     metal->kv_free(kv);
@@ -233,8 +233,8 @@ static void cancelled_steps_change_nothing(void **state)
     assert_ok(metal->kv_create(device, 250, &kv, &error), &error);
     assert_ok(step(device, kv, 90, GS_WANT_LAST, &error), &error);
     assert_ok(metal->forward(device, NULL, 0, NULL, &error), &error);
-    struct gs_step some = {kv, tokens, 150, GS_WANT_LAST}, over = {kv, tokens, 161, GS_WANT_LAST};
-    struct gs_step wrong = {kv, &bad, 1, GS_WANT_LAST}, twice[2] = {some, some};
+    struct gs_step some = {kv, tokens, 150, GS_WANT_LAST, NULL}, over = {kv, tokens, 161, GS_WANT_LAST, NULL};
+    struct gs_step wrong = {kv, &bad, 1, GS_WANT_LAST, NULL}, twice[2] = {some, some};
     assert_int_equal(metal->forward(device, &some, 1, &cancelled, &error), GS_CANCELLED);
     assert_fails(metal->forward(device, &over, 1, NULL, &error), GS_CONTEXT_FULL, "160 of 250", &error);
     assert_fails(metal->forward(device, &wrong, 1, NULL, &error), GS_INVALID_ARGUMENT, "token id 128",
@@ -560,25 +560,28 @@ static void a_token_of_the_20b_takes_so_much(void **state)
     need_simulator(true);
     struct shape *shape = open_20b();
     struct gs_error error;
-    for (int legacy = 0; legacy < 2; legacy++) {
+    static const char *const names[] = {"fused", "legacy", "serial", "staged"};
+    for (int decode = 0; decode < GS_DECODE_COUNT; decode++) {
+        bool many = decode == GS_DECODE_LEGACY || decode == GS_DECODE_STAGED;
+        bool sequence = decode == GS_DECODE_LEGACY || decode == GS_DECODE_SERIAL;
         struct gs_device_options options = exact;
         struct gs_device *device = NULL;
         struct gs_kv *kv = NULL;
-        options.levers.decode = legacy ? GS_DECODE_LEGACY : GS_DECODE_FUSED;
+        options.levers.decode = (enum gs_decode)decode;
         assert_ok(open_metal(&shape->weights, &options, &device, &error), &error);
         assert_true(device->mapped_bytes > 12ull << 30 && device->copied_bytes < 64 << 20);
         assert_ok(metal->kv_create(device, 600, &kv, &error), &error);
         struct taken near = decode_one(device, kv, 10), far = decode_one(device, kv, 500);
         print_message("%s: %llu command buffers, %llu encoders, %llu dispatches (%llu at 500), %.4f GB\n",
-                      legacy ? "legacy" : "fused ", (unsigned long long)near.command_buffers,
+                      names[decode], (unsigned long long)near.command_buffers,
                       (unsigned long long)near.encoders, (unsigned long long)near.dispatches,
                       (unsigned long long)far.dispatches, (double)near.bytes / 1e9);
-        assert_int_equal(near.command_buffers, legacy ? 49 : 1);
+        assert_int_equal(near.command_buffers, many ? 49 : 1);
         assert_int_equal(near.encoders, near.command_buffers);
         /* Six stages a layer, a seventh in full layers whose keys are split; a product a stage an expert. */
-        assert_int_equal(near.dispatches, 24 * (legacy ? 4 + 2 * 4 : 6) + 2);
+        assert_int_equal(near.dispatches, 24 * (sequence ? 4 + 2 * 4 : 6) + 2);
         assert_int_equal(far.dispatches, near.dispatches + 12);
-        assert_true(legacy || far.dispatches <= 8 * 24 + 2);
+        assert_true(sequence || far.dispatches <= 8 * 24 + 2);
         assert_int_equal(near.bytes, BYTES_20B);
         assert_int_equal(far.command_buffers, near.command_buffers);
         metal->kv_free(kv);
@@ -602,13 +605,55 @@ static void a_chain_of_the_20b_takes_a_buffer_a_token(void **state)
     assert_ok(open_metal(&shape->weights, &exact, &device, &error), &error);
     assert_ok(metal->kv_create(device, 300, &kv, &error), &error);
     metal->stats(device, &before);
-    assert_ok(metal->chain(device, kv, 1, out, N, &error), &error);
+    assert_ok(metal->chain(device, kv, 1, NULL, out, N, &error), &error);
     struct taken taken = since(device, &before);
     assert_int_equal(taken.command_buffers, N);
     assert_int_equal(taken.encoders, N);
     assert_int_equal(taken.dispatches, N * (24 * 6 + 3));
     assert_int_equal(taken.bytes, N * BYTES_20B);
     metal->kv_free(kv);
+    metal->close(device);
+    assert_nothing_left();
+    close_20b(shape);
+}
+
+/* Few rows: weights are asked for once, whatever their number; attention is a timeline's own. */
+static void a_batch_of_the_20b_reads_weights_once(void **state)
+{
+    (void)state;
+    need_simulator(true);
+    enum { N = 8 };
+    static const int32_t token = 1;
+    struct shape *shape = open_20b();
+    struct gs_device *device = NULL;
+    struct gs_kv *kv[N];
+    struct gs_step steps[N];
+    struct gs_error error;
+    struct gs_backend_stats before;
+    uint64_t threadgroups[2];
+    assert_ok(open_metal(&shape->weights, &fast, &device, &error), &error);
+    for (size_t i = 0; i < N; i++) {
+        assert_ok(metal->kv_create(device, 300, &kv[i], &error), &error);
+        steps[i] = (struct gs_step){.kv = kv[i], .tokens = &token, .n_tokens = 1, .want = GS_WANT_LAST};
+    }
+    for (size_t k = 0; k < 2; k++) {
+        size_t n = k == 0 ? 2 : N;
+        metal->stats(device, &before);
+        metalsim_reset_counts();
+        assert_ok(metal->forward(device, steps, n, NULL, &error), &error);
+        struct taken taken = since(device, &before);
+        threadgroups[k] = metalsim_counts().threadgroups;
+        assert_int_equal(taken.command_buffers, 1);
+        /* norm, q, k, v; rotation and attention of each timeline; o, router, sort, gate and up, down, sum */
+        assert_int_equal(taken.dispatches, 24 * (10 + 2 * n) + 3);
+    }
+    /* More rows bring threadgroups that are rows or experts' routes, none that reads a dense matrix again. */
+    uint64_t rows = N - 2,
+             tiles = gs_metal_max_tiles(&device->args, N) - gs_metal_max_tiles(&device->args, 2);
+    uint64_t added = 24 * (rows * (1 + 1 + 8 + 1 + 1) + tiles * (5760 + 2880) / 32) + 2 * rows;
+    assert_int_equal(threadgroups[1] - threadgroups[0], added);
+    for (size_t i = 0; i < N; i++)
+        metal->kv_free(kv[i]);
     metal->close(device);
     assert_nothing_left();
     close_20b(shape);
@@ -630,6 +675,7 @@ int main(void)
         cmocka_unit_test(messages_come_in_order),
         cmocka_unit_test(a_token_of_the_20b_takes_so_much),
         cmocka_unit_test(a_chain_of_the_20b_takes_a_buffer_a_token),
+        cmocka_unit_test(a_batch_of_the_20b_reads_weights_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -661,6 +661,10 @@ static void test_head_and_greedy(void **state)
             assert_int_equal(chosen[n - 1 - l], best);
         }
         assert_true(n_vocab <= 60 || chosen[1] == 3 || chosen[1] < 60);
+        ((uint16_t *)f.buffers[GS_METAL_WEIGHT_0].data)[(n_vocab - 1) * d_model] = 0xff80; /* -infinity */
+        fixture_run(&f, GS_METAL_HEAD);
+        fixture_run(&f, GS_METAL_PICK);
+        assert_true(chosen[0] == -1 && chosen[1] == -1); /* a logit that is not finite: no token */
         free(expected);
         free(matrix);
         fixture_free(&f);

@@ -166,7 +166,7 @@ static void logits_are_the_cpus(void **state)
     }
 }
 
-/* The tile kernels, those of decoding, and matrices in 8 bits. */
+/* The tile kernels, those of decoding, those for few rows, and matrices in 8 bits. */
 static void fast_is_near(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void fast_is_near(void **state)
     for (int kind = 0; kind < 2; kind++) {
         struct pair pair = open_pair(&options, kind == 0 ? &fast : &q8);
         float *expected = run_alone(&pair.cpu, tokens, N_TOKENS, 256);
-        static const size_t pieces[] = {N_TOKENS, 1, 18};
+        static const size_t pieces[] = {N_TOKENS, 1, 18, 5};
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
             char what[60];
             snprintf(what, sizeof what, "fast%s, %zu at a time", kind == 0 ? "" : ", q8", pieces[i]);
@@ -199,8 +199,9 @@ static void levers_keep_the_numbers(void **state)
     need_simulator();
     enum { N = 12 };
     static const struct gs_levers kinds[] = {
-        {GS_DECODE_FUSED, 0, false}, {GS_DECODE_LEGACY, 0, false}, {GS_DECODE_FUSED, 0, true},
-        {GS_DECODE_FUSED, 1, false}, {GS_DECODE_FUSED, 2, false},
+        {GS_DECODE_FUSED, 0, false},  {GS_DECODE_LEGACY, 0, false}, {GS_DECODE_FUSED, 0, true},
+        {GS_DECODE_SERIAL, 0, false}, {GS_DECODE_STAGED, 0, false}, {GS_DECODE_FUSED, 1, false},
+        {GS_DECODE_FUSED, 2, false},
     };
     struct tiny_options options = options_of(&shapes[0]);
     int32_t tokens[N];
@@ -247,7 +248,7 @@ static void chains_are_greedy_steps(void **state)
         struct gs_kv *kv = loaded_kv(l, CAPACITY), *other = loaded_kv(l, CAPACITY);
         loaded_run(l, kv, tokens, BEFORE, BEFORE, NULL);
         loaded_run(l, other, tokens, BEFORE, BEFORE, NULL);
-        assert_ok(metal->chain(l->device, kv, 5, chosen, N, &error), &error);
+        assert_ok(metal->chain(l->device, kv, 5, NULL, chosen, N, &error), &error);
         assert_int_equal(metal->kv_length(kv), BEFORE + N);
         memcpy(found, metal->logits(l->device, 0), sizeof found);
         int32_t next = 5;
@@ -257,14 +258,45 @@ static void chains_are_greedy_steps(void **state)
             assert_int_equal(chosen[i], next);
         }
         assert_same_bits(expected, found, N_VOCAB, "the last logits of a chain");
-        assert_fails(metal->chain(l->device, kv, N_VOCAB, chosen, 2, &error), GS_INVALID_ARGUMENT, "token id",
-                     &error);
-        assert_fails(metal->chain(l->device, kv, 1, chosen, 257, &error), GS_INVALID_ARGUMENT, "must be 1 to",
-                     &error);
+        assert_fails(metal->chain(l->device, kv, N_VOCAB, NULL, chosen, 2, &error), GS_INVALID_ARGUMENT,
+                     "token id", &error);
+        assert_fails(metal->chain(l->device, kv, 1, NULL, chosen, 257, &error), GS_INVALID_ARGUMENT,
+                     "must be 1 to", &error);
         metal->kv_free(kv);
         metal->kv_free(other);
         close_pair(&pair);
     }
+}
+
+/* Rows that want a token beside rows that want logits, the logits of which are there all the same. */
+static void tokens_are_chosen_beside_logits(void **state)
+{
+    (void)state;
+    need_simulator();
+    enum { N = 5 };
+    struct tiny_options options = options_of(&shapes[0]);
+    struct pair pair = open_pair(&options, &exact);
+    const struct loaded *l = &pair.metal;
+    struct gs_kv *kv[N];
+    struct gs_step steps[N];
+    int32_t tokens[N];
+    struct gs_error error;
+    make_tokens(tokens, N, 23);
+    for (size_t i = 0; i < N; i++) {
+        kv[i] = loaded_kv(l, CAPACITY);
+        steps[i] = (struct gs_step){kv[i], &tokens[i], 1, i % 2 ? GS_WANT_LAST : GS_WANT_TOKEN, NULL};
+    }
+    assert_ok(metal->forward(l->device, steps, N, NULL, &error), &error);
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(metal->chosen(l->device, i), i % 2 ? -1 : argmax(metal->logits(l->device, i)));
+    assert_int_equal(metal->chosen(l->device, N), -1);
+    assert_ok(metal->chain(l->device, kv[0], 1, NULL, tokens, 1, &error), &error);
+    assert_int_equal(metal->chosen(l->device, 0), -1);
+    assert_fails(metal->chain(l->device, kv[0], 1, &(struct gs_draw){0.5, 1.0f}, tokens, 1, &error),
+                 GS_UNSUPPORTED, "not drawn", &error);
+    for (size_t i = 0; i < N; i++)
+        metal->kv_free(kv[i]);
+    close_pair(&pair);
 }
 
 /* ---------------------------------------------------------------- the contract */
@@ -292,10 +324,10 @@ static void a_batch_changes_nothing(void **state)
         float expected[N * N_VOCAB];
         size_t n = t == 2 ? 2 : N; /* few rows share their keys between threadgroups */
         for (size_t i = 0; i < n; i++) {
-            struct gs_step step = {alone[i], tokens + t + i, 1, GS_WANT_LAST};
+            struct gs_step step = {alone[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
             assert_ok(metal->forward(l->device, &step, 1, NULL, &error), &error);
             memcpy(expected + i * N_VOCAB, metal->logits(l->device, 0), N_VOCAB * sizeof *expected);
-            steps[i] = (struct gs_step){together[i], tokens + t + i, 1, GS_WANT_LAST};
+            steps[i] = (struct gs_step){together[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
         }
         assert_ok(metal->forward(l->device, steps, n, NULL, &error), &error);
         for (size_t i = 0; i < n; i++)
@@ -305,6 +337,54 @@ static void a_batch_changes_nothing(void **state)
         metal->kv_free(alone[i]);
         metal->kv_free(together[i]);
     }
+    close_pair(&pair);
+}
+
+/*
+ * Few rows of several timelines: near to what each gives alone, by the kernels of decoding; and the same bits
+ * in any company of few.
+ */
+static void few_rows_do_not_see_each_other(void **state)
+{
+    (void)state;
+    need_simulator();
+    enum { N = 7, FEW = 2 };
+    struct tiny_options options = options_of(&shapes[4]);
+    struct pair pair = open_pair(&options, &fast);
+    const struct loaded *l = &pair.metal;
+    struct gs_kv *kv[3][N];
+    struct gs_step steps[N];
+    struct gs_error error;
+    int32_t tokens[N + 20];
+    float alone[N * N_VOCAB], together[N * N_VOCAB];
+    make_tokens(tokens, N + 20, 43);
+    for (int way = 0; way < 3; way++)
+        for (size_t i = 0; i < N; i++) {
+            kv[way][i] = loaded_kv(l, CAPACITY);
+            loaded_run(l, kv[way][i], tokens, 1 + 3 * i, 1, NULL);
+            steps[i] = (struct gs_step){
+                .kv = kv[way][i], .tokens = tokens + 19 + i, .n_tokens = 1, .want = GS_WANT_LAST};
+            if (way == 0)
+                assert_ok(metal->forward(l->device, &steps[i], 1, NULL, &error), &error);
+            if (way == 0)
+                memcpy(alone + i * N_VOCAB, metal->logits(l->device, 0), N_VOCAB * sizeof *alone);
+            if (way == 1 && i + 1 == N) {
+                assert_ok(metal->forward(l->device, steps, N, NULL, &error), &error);
+                for (size_t k = 0; k < N; k++)
+                    memcpy(together + k * N_VOCAB, metal->logits(l->device, k), N_VOCAB * sizeof *together);
+            }
+            if (way == 2 && i + 1 == N) {
+                assert_ok(metal->forward(l->device, steps + N - FEW, FEW, NULL, &error), &error);
+                for (size_t k = 0; k < FEW; k++)
+                    assert_same_bits(together + (N - FEW + k) * N_VOCAB, metal->logits(l->device, k), N_VOCAB,
+                                     "a row in other company");
+            }
+        }
+    compare(alone, together, N, 0.99999, 0.01, "seven rows at once");
+    assert_memory_not_equal(alone, together, sizeof alone); /* other kernels, other roundings */
+    for (int way = 0; way < 3; way++)
+        for (size_t i = 0; i < N; i++)
+            metal->kv_free(kv[way][i]);
     close_pair(&pair);
 }
 
@@ -511,11 +591,18 @@ static void a_control_fails_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_are_the_cpus),          cmocka_unit_test(fast_is_near),
-        cmocka_unit_test(levers_keep_the_numbers),      cmocka_unit_test(chains_are_greedy_steps),
-        cmocka_unit_test(a_batch_changes_nothing),      cmocka_unit_test(caches_are_kept_moved_and_cut),
-        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit), cmocka_unit_test(single_experts_are_measured),
-        cmocka_unit_test(a_gguf_is_the_cpus),           cmocka_unit_test(the_demo_model_passes_verify),
+        cmocka_unit_test(logits_are_the_cpus),
+        cmocka_unit_test(fast_is_near),
+        cmocka_unit_test(levers_keep_the_numbers),
+        cmocka_unit_test(chains_are_greedy_steps),
+        cmocka_unit_test(tokens_are_chosen_beside_logits),
+        cmocka_unit_test(a_batch_changes_nothing),
+        cmocka_unit_test(few_rows_do_not_see_each_other),
+        cmocka_unit_test(caches_are_kept_moved_and_cut),
+        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),
+        cmocka_unit_test(single_experts_are_measured),
+        cmocka_unit_test(a_gguf_is_the_cpus),
+        cmocka_unit_test(the_demo_model_passes_verify),
         cmocka_unit_test(a_control_fails_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

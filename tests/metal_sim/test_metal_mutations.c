@@ -50,6 +50,11 @@ static const struct mutation mutations[] = {
     {"a maximum under a condition", "kernels", "test_router",
      "lane < args.n_active ? precise::exp(logit - largest) : 0.0f",
      "lane < args.n_active ? precise::exp(logit - simd_max(logit)) : 0.0f"},
+    {"activations are multiplied before all of them are in threadgroup memory", "prefill", "test_linear_few",
+     "few_fill(tile, source, n, GS_FEW_WIDTH, x, c, columns, i);\n        " BARRIER,
+     "few_fill(tile, source, n, GS_FEW_WIDTH, x, c, columns, i);"},
+    {"a piece of activations replaces one that others still need", "prefill", "test_linear_few",
+     BARRIER " /* source is there; the piece before is used up */", "if (c == 0) " BARRIER},
     /* Buffers and address spaces. */
     {"bias of k taken for that of q", "kernels", "test_attention_in",
      "const device float *bias = q_bias + row;", "const device float *bias = k_bias + row;"},
@@ -66,6 +71,8 @@ static const struct mutation mutations[] = {
      "#define GS_METAL_TILE_D_HEAD 128", "#define GS_METAL_TILE_D_HEAD 256"},
     {"rows past the end of the head", "kernels", "test_head_and_greedy", "min(first + r, args.n_vocab - 1)",
      "first + r"},
+    {"every row gets the first one's activations", "prefill", "test_experts_down_few",
+     "x + (ulong)source[e / width] * columns", "x + (ulong)source[0] * columns"},
     /* Arithmetic. */
     {"a window of one position more", "kernels", "test_window_reads_no_more", "position - args.window + 1",
      "position - args.window"},

@@ -105,9 +105,69 @@ static void test_rotate(void **state)
     }
 }
 
+/* Rows of a matrix or of a bias in the order in which the host stores them for this control. */
+static void store_paired(float *to, const float *from, uint32_t rows, uint32_t columns, uint32_t d)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        uint32_t j = r % d, source = r - j + (j < d / 2 ? 2 * j : 2 * (j - d / 2) + 1);
+        memcpy(to + (size_t)r * columns, from + (size_t)source * columns, columns * sizeof *to);
+    }
+}
+
+/* Neighbours are turned, each pair by its angle, and everything else is where it belongs; v is as ever. */
+static void test_control_of_rope_pairs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, 64);
+    f.tuning.control = GS_METAL_CONTROL_ROPE_PAIRS;
+    f.tuning.kv_f32 = 1;
+    f.args.store_kv = 1;
+    uint32_t d = f.args.d_head, d_model = f.args.d_model, n_head = f.args.n_head, n_kv = f.args.n_kv_head;
+    uint32_t width = (n_head + 2 * n_kv) * d, at = 0;
+    float matrix[(6 + 2 * 2) * 8 * 96], bias[(6 + 2 * 2) * 8], normed[96], expected[(6 + 2 * 2) * 8];
+    assert_true(width * d_model * sizeof *matrix == sizeof matrix);
+    set_kv(&f, 4);
+    set_rows(&f, 2, 1);
+    for (uint32_t m = 0; m < 3; m++) {
+        uint32_t rows = (m == 0 ? n_head : n_kv) * d;
+        float *whole = fixture_matrix(&f, m, GS_METAL_F32, rows, d_model);
+        float *vector = fixture_floats(&f, GS_METAL_BIAS_0 + m, rows, 1.0f);
+        memcpy(matrix + (size_t)at * d_model, whole, (size_t)rows * d_model * sizeof *matrix);
+        memcpy(bias + at, vector, rows * sizeof *bias);
+        if (m < 2) {
+            store_paired(f.buffers[GS_METAL_WEIGHT_0 + m].data, whole, rows, d_model, d);
+            store_paired(vector, bias + at, rows, 1, d);
+        }
+        at += rows;
+        free(whole);
+    }
+    float *hidden = fixture_floats(&f, GS_METAL_HIDDEN, (size_t)2 * d_model, 3.0f);
+    float *weight = fixture_floats(&f, GS_METAL_NORM_WEIGHT, d_model, 2.0f);
+    float *angles = fixture_floats(&f, GS_METAL_ROPE, (size_t)2 * d, 1.3f);
+    float *qkv = fixture_output(&f, GS_METAL_QKV, (size_t)2 * width * sizeof *qkv);
+    fixture_run(&f, GS_METAL_ATTENTION_IN);
+    for (uint32_t t = 0; t < 2; t++) {
+        cpu_norm(&f, hidden + t * d_model, weight, normed);
+        cpu_linear(matrix, bias, normed, width, d_model, expected);
+        for (uint32_t i = 0; i < (n_head + n_kv) * d; i += 2) {
+            float a = expected[i], b = expected[i + 1], *angle = angles + t * d + i % d;
+            expected[i] = a * angle[0] - b * angle[1];
+            expected[i + 1] = b * angle[0] + a * angle[1];
+        }
+        expect_close("qkv", qkv + t * width, expected, width, FLOAT_TOLERANCE);
+        for (uint32_t i = 0; i < 2 * n_kv * d; i++) {
+            float got = cpu_kv(&f, 0, i >= n_kv * d, i / d % n_kv, 1 + t, i % d);
+            assert_memory_equal(&got, &qkv[t * width + n_head * d + i], sizeof got);
+        }
+    }
+    fixture_free(&f);
+}
+
 /* ---------------------------------------------------------------- dense tiles */
 
-static void run_linear(uint32_t n, uint32_t rows, uint32_t columns, enum gs_metal_type type, bool add)
+static void run_linear(enum gs_metal_kernel kernel, uint32_t n, uint32_t rows, uint32_t columns,
+                       enum gs_metal_type type, bool add)
 {
     struct fixture f;
     fixture_init(&f, n + rows);
@@ -127,8 +187,8 @@ static void run_linear(uint32_t n, uint32_t rows, uint32_t columns, enum gs_meta
     float *before = malloc((size_t)n * rows * sizeof *before), *expected = malloc(rows * sizeof *expected);
     assert_true(before && expected);
     memcpy(before, hidden, (size_t)n * rows * sizeof *before);
-    fixture_run(&f, GS_METAL_LINEAR);
-    double tolerance = type == GS_METAL_F32 ? HALF_TOLERANCE : FLOAT_TOLERANCE;
+    fixture_run(&f, kernel);
+    double tolerance = type == GS_METAL_F32 && kernel == GS_METAL_LINEAR ? HALF_TOLERANCE : FLOAT_TOLERANCE;
     for (uint32_t t = 0; t < n; t++) {
         cpu_linear(matrix, bias, in + t * columns, rows, columns, expected);
         expect_close("out", out + t * f.args.out_stride + f.args.out_first, expected, rows, tolerance);
@@ -146,19 +206,28 @@ static void run_linear(uint32_t n, uint32_t rows, uint32_t columns, enum gs_meta
 static void test_linear(void **state)
 {
     (void)state;
-    run_linear(1, 64, 32, GS_METAL_BF16, false);
-    run_linear(5, 70, 96, GS_METAL_BF16, true);
-    run_linear(33, 130, 64, GS_METAL_BF16, false);
-    run_linear(70, 32, 160, GS_METAL_F32, true);
-    run_linear(17, 96, 18, GS_METAL_BF16, false); /* columns that are no multiple of 4 */
-    run_linear(40, 65, 36, GS_METAL_F32, false);  /* ... of 32 */
-    run_linear(32, 128, 64, GS_METAL_F16, false);
+    run_linear(GS_METAL_LINEAR, 1, 64, 32, GS_METAL_BF16, false);
+    run_linear(GS_METAL_LINEAR, 5, 70, 96, GS_METAL_BF16, true);
+    run_linear(GS_METAL_LINEAR, 33, 130, 64, GS_METAL_BF16, false);
+    run_linear(GS_METAL_LINEAR, 70, 32, 160, GS_METAL_F32, true);
+    run_linear(GS_METAL_LINEAR, 17, 96, 18, GS_METAL_BF16, false); /* columns that are no multiple of 4 */
+    run_linear(GS_METAL_LINEAR, 40, 65, 36, GS_METAL_F32, false);  /* ... of 32 */
+    run_linear(GS_METAL_LINEAR, 32, 128, 64, GS_METAL_F16, false);
+}
+
+static void test_linear_few(void **state)
+{
+    (void)state;
+    run_linear(GS_METAL_LINEAR_FEW, 2, 64, 32, GS_METAL_BF16, false);
+    run_linear(GS_METAL_LINEAR_FEW, 5, 70, 160, GS_METAL_BF16, true); /* scalar loads */
+    run_linear(GS_METAL_LINEAR_FEW, 15, 33, 64, GS_METAL_F32, true);
+    run_linear(GS_METAL_LINEAR_FEW, 16, 31, 18, GS_METAL_BF16, false); /* columns that are no multiple of 4 */
+    run_linear(GS_METAL_LINEAR_FEW, 3, 40, 292, GS_METAL_F16, false);
 }
 
 /* Not all of Q8_0's values are halves. */
-static void test_linear_q8(void **state)
+static void run_linear_q8(enum gs_metal_kernel kernel, double tolerance)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, 3);
     uint32_t n = f.args.n_rows = 9, rows = f.args.rows = f.args.out_stride = f.args.d_model = 40;
@@ -168,13 +237,20 @@ static void test_linear_q8(void **state)
     float *in = exact_halves(&f, GS_METAL_IN, (size_t)n * columns);
     fixture_floats(&f, GS_METAL_HIDDEN, (size_t)n * rows, 1.0f);
     float *out = fixture_output(&f, GS_METAL_OUT, (size_t)n * rows * sizeof *out);
-    fixture_run(&f, GS_METAL_LINEAR);
+    fixture_run(&f, kernel);
     for (uint32_t t = 0; t < n; t++) {
         cpu_linear(matrix, bias, in + t * columns, rows, columns, expected);
-        expect_close("out", out + t * rows, expected, rows, HALF_TOLERANCE);
+        expect_close("out", out + t * rows, expected, rows, tolerance);
     }
     free(matrix);
     fixture_free(&f);
+}
+
+static void test_linear_q8(void **state)
+{
+    (void)state;
+    run_linear_q8(GS_METAL_LINEAR, HALF_TOLERANCE);
+    run_linear_q8(GS_METAL_LINEAR_FEW, FLOAT_TOLERANCE);
 }
 
 /* ---------------------------------------------------------------- experts */
@@ -240,33 +316,40 @@ static void test_sort(void **state)
     }
 }
 
-static void set_experts(struct fixture *f, uint32_t i)
+static void set_experts(struct fixture *f, uint32_t i, bool few)
 {
     static const uint32_t shapes[][5] = {
         {96, 32, 5, 3, 3}, {64, 96, 4, 2, 45}, {32, 64, 9, 1, 20}, {160, 32, 3, 3, 33}};
+    static const uint32_t few_rows[] = {3, 16, 9, 15};
     f->args.d_model = shapes[i][0];
     f->args.d_ff = shapes[i][1];
     f->args.n_expert = shapes[i][2];
     f->args.n_active = shapes[i][3];
     f->tuning.scalar_load = i == 2;
-    choose_actives(f, shapes[i][4]);
+    choose_actives(f, few ? few_rows[i] : shapes[i][4]);
     run_sort(f);
 }
 
-static void test_experts_gate_up(void **state)
+/* A factor that half does not have, where the kernel under test has no halves. */
+static float *few_or_halves(struct fixture *f, enum gs_metal_buffer index, size_t n, bool few)
 {
-    (void)state;
+    return few ? fixture_floats(f, index, n, 2.0f) : exact_halves(f, index, n);
+}
+
+static void run_experts_gate_up(enum gs_metal_kernel kernel)
+{
+    bool few = kernel == GS_METAL_EXPERTS_GATE_UP_FEW;
     for (uint32_t i = 0; i < 4; i++) {
         struct fixture f;
         fixture_init(&f, 80 + i);
-        set_experts(&f, i);
+        set_experts(&f, i, few);
         uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active, n = f.args.n_rows;
         float *weights = fixture_experts(&f, 2 * d_ff, d_model), expected[3 * 96];
         float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * 2 * d_ff, 9.0f);
-        float *normed = exact_halves(&f, GS_METAL_NORMED, (size_t)n * d_model);
+        float *normed = few_or_halves(&f, GS_METAL_NORMED, (size_t)n * d_model, few);
         float *activated =
             fixture_output(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff * sizeof *activated);
-        fixture_run(&f, GS_METAL_EXPERTS_GATE_UP);
+        fixture_run(&f, kernel);
         const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
         for (uint32_t route = 0; route < n * n_active; route++) {
             size_t row = (size_t)active[route].expert * 2 * d_ff;
@@ -280,24 +363,36 @@ static void test_experts_gate_up(void **state)
     }
 }
 
-static void test_experts_down_and_combine(void **state)
+static void test_experts_gate_up(void **state)
 {
     (void)state;
+    run_experts_gate_up(GS_METAL_EXPERTS_GATE_UP);
+}
+
+static void test_experts_gate_up_few(void **state)
+{
+    (void)state;
+    run_experts_gate_up(GS_METAL_EXPERTS_GATE_UP_FEW);
+}
+
+static void run_experts_down_and_combine(enum gs_metal_kernel kernel)
+{
+    bool few = kernel == GS_METAL_EXPERTS_DOWN_FEW;
     for (uint32_t i = 0; i < 4; i++) {
         struct fixture f;
         fixture_init(&f, 90 + i);
-        set_experts(&f, i);
+        set_experts(&f, i, few);
         uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active, n = f.args.n_rows;
         float *weights = fixture_experts(&f, d_model, d_ff), expected[160], moe[160], sum[160];
         float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * d_model, 1.0f);
-        float *activated = exact_halves(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff);
+        float *activated = few_or_halves(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff, few);
         float *hidden = fixture_floats(&f, GS_METAL_HIDDEN, (size_t)n * d_model, 1.0f);
         float *before = malloc((size_t)n * d_model * sizeof *before);
         assert_non_null(before);
         memcpy(before, hidden, (size_t)n * d_model * sizeof *before);
         float *out = fixture_output(&f, GS_METAL_EXPERT_OUT, (size_t)n * n_active * d_model * sizeof *out);
         float *projected = fixture_output(&f, GS_METAL_PROJECTED, (size_t)n * d_model * sizeof *projected);
-        fixture_run(&f, GS_METAL_EXPERTS_DOWN);
+        fixture_run(&f, kernel);
         fixture_run(&f, GS_METAL_EXPERTS_COMBINE);
         const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
         for (uint32_t t = 0; t < n; t++) {
@@ -317,6 +412,69 @@ static void test_experts_down_and_combine(void **state)
         }
         free(before);
         free(weights);
+        fixture_free(&f);
+    }
+}
+
+static void test_experts_down_and_combine(void **state)
+{
+    (void)state;
+    run_experts_down_and_combine(GS_METAL_EXPERTS_DOWN);
+}
+
+static void test_experts_down_few(void **state)
+{
+    (void)state;
+    run_experts_down_and_combine(GS_METAL_EXPERTS_DOWN_FEW);
+}
+
+/* Logits of rows that are not neighbours, the best of each threadgroup, and ties to the lower token. */
+static void test_head_few(void **state)
+{
+    (void)state;
+    static const uint32_t shapes[][4] = {
+        {300, 64, 5, 4}, {97, 36, 16, 2}, {32, 96, 2, 1}}; /* .., rows, tuning */
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct fixture f;
+        fixture_init(&f, 40 + i);
+        uint32_t n_vocab = f.args.n_vocab = shapes[i][0], d = f.args.d_model = shapes[i][1], n = shapes[i][2];
+        f.tuning.simdgroups = shapes[i][3];
+        f.args.n_logit_rows = n;
+        set_rows(&f, n + 2, 0);
+        struct gs_metal_row *rows = f.buffers[GS_METAL_ROWS].data;
+        for (uint32_t j = 0; j < n; j++)
+            rows[j].logit_source = (int32_t)(n + 1 - j);
+        float *matrix = fixture_matrix(&f, 0, GS_METAL_BF16, n_vocab, d), expected[300];
+        uint16_t *stored = f.buffers[GS_METAL_WEIGHT_0].data; /* two rows that are the same */
+        memcpy(stored + (size_t)20 * d, stored + (size_t)7 * d, d * sizeof *stored);
+        memcpy(matrix + (size_t)20 * d, matrix + (size_t)7 * d, d * sizeof *matrix);
+        float *normed = fixture_floats(&f, GS_METAL_NORMED, (size_t)(n + 2) * d, 1.0f);
+        memcpy(normed, matrix + (size_t)7 * d, d * sizeof *normed); /* ... are the best of row 0, ... */
+        rows[0].logit_source = 0;
+        for (uint32_t k = 0; k < d; k++)
+            normed[k] *= 1000.0f;
+        float *logits = fixture_output(&f, GS_METAL_LOGITS, (size_t)n * n_vocab * sizeof *logits);
+        uint32_t n_candidate = gs_metal_n_candidates(&f.args, &f.tuning);
+        struct gs_metal_candidate *best =
+            fixture_output(&f, GS_METAL_CANDIDATES, (size_t)n * n_candidate * sizeof *best);
+        fixture_run(&f, GS_METAL_HEAD_FEW);
+        uint32_t head_rows = gs_metal_head_rows(&f.tuning);
+        for (uint32_t j = 0; j < n; j++) {
+            const float *x = normed + (size_t)rows[j].logit_source * d;
+            cpu_linear(matrix, NULL, x, n_vocab, d, expected);
+            expect_close("logits", logits + (size_t)j * n_vocab, expected, n_vocab, FLOAT_TOLERANCE);
+            for (uint32_t c = 0; c < n_candidate; c++) {
+                uint32_t token = c * head_rows;
+                for (uint32_t r = token; r < n_vocab && r < (c + 1) * head_rows; r++)
+                    if (logits[(size_t)j * n_vocab + r] > logits[(size_t)j * n_vocab + token])
+                        token = r;
+                assert_int_equal(best[(size_t)j * n_candidate + c].token, token);
+                assert_memory_equal(&best[(size_t)j * n_candidate + c].logit,
+                                    &logits[(size_t)j * n_vocab + token], sizeof *logits);
+            }
+        }
+        assert_int_equal(best[0].token, 7); /* ... and the lower one is chosen */
+        free(matrix);
         fixture_free(&f);
     }
 }
@@ -397,11 +555,16 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_control_of_rope_pairs),
         cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_linear_few),
         cmocka_unit_test(test_linear_q8),
         cmocka_unit_test(test_sort),
         cmocka_unit_test(test_experts_gate_up),
         cmocka_unit_test(test_experts_down_and_combine),
+        cmocka_unit_test(test_experts_gate_up_few),
+        cmocka_unit_test(test_experts_down_few),
+        cmocka_unit_test(test_head_few),
         cmocka_unit_test(test_attention_tile),
         cmocka_unit_test(test_read_and_empty),
     };

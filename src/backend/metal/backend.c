@@ -3,7 +3,7 @@
 
 #include "backend/metal/controls.h"
 #include "backend/metal/encode.h"
-#include "backend/metal/source.h"
+#include "backend/metal/pipelines.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -76,32 +76,6 @@ static struct gs_metal_tuning choose_tuning(const struct gs_device_options *opti
                                     .control = gs_metal_control_of(options->control)};
 }
 
-static gs_status make_pipelines(struct gs_device *device, struct gs_error *error)
-{
-    const struct gs_metal_tuning *t = &device->tuning;
-    const struct gs_metal_value values[] = {
-        {GS_METAL_CONSTANT_SIMDGROUPS, GS_METAL_TYPE_UINT, t->simdgroups},
-        {GS_METAL_CONSTANT_MXFP4_SIMDGROUPS, GS_METAL_TYPE_UINT, t->mxfp4_simdgroups},
-        {GS_METAL_CONSTANT_SCALAR_LOAD, GS_METAL_TYPE_BOOL, t->scalar_load},
-        {GS_METAL_CONSTANT_KV_F32, GS_METAL_TYPE_BOOL, t->kv_f32},
-        {GS_METAL_CONSTANT_CONTROL, GS_METAL_TYPE_UINT, t->control},
-    };
-    struct gs_buffer source = {0};
-    gs_status status = gs_metal_source(&source, error);
-    if (status == GS_OK)
-        status = gs_metal_compile(&device->metal, source.data, source.size, error);
-    for (int k = 0; status == GS_OK && k < GS_METAL_KERNEL_COUNT; k++) {
-        status = gs_metal_pipeline_make(&device->metal, gs_metal_kernel_name((enum gs_metal_kernel)k), values,
-                                        sizeof values / sizeof *values, &device->pipelines[k], error);
-        uint32_t width = device->pipelines[k].width;
-        if (status == GS_OK && width != GS_METAL_LANES)
-            status = gs_fail(error, GS_UNSUPPORTED, "metal: %s: SIMD-groups of %u threads, must be of %d",
-                             device->metal.name, width, GS_METAL_LANES);
-    }
-    gs_buffer_free(&source);
-    return status;
-}
-
 static gs_status check_options(const struct gs_device_options *options, struct gs_error *error)
 {
     int groups = options->levers.simdgroups;
@@ -134,7 +108,7 @@ static gs_status metal_open(const struct gs_device_options *options, struct gs_d
     status = device->chain ? gs_metal_open(&device->metal, error)
                            : gs_fail_memory(error, GS_METAL_CHAIN_TOKENS * sizeof *device->chain);
     if (status == GS_OK)
-        status = make_pipelines(device, error);
+        status = gs_metal_pipelines_make(device, options->cache_folder, error);
     if (status != GS_OK) {
         metal_close(device);
         return status;
@@ -267,9 +241,16 @@ static uint64_t metal_memory_available(const struct gs_device *device)
     return (all > taken ? all - taken : 0) + device->scratch_bytes;
 }
 
-static const float *metal_logits(const struct gs_device *device, size_t row)
+static const float *metal_logits(struct gs_device *device, size_t row)
 {
     return row < device->n_logit_rows ? device->logits + row * (size_t)device->config.n_vocab : NULL;
+}
+
+static int32_t metal_chosen(const struct gs_device *device, size_t row)
+{
+    const int32_t *chosen = device->scratch[GS_METAL_CHOSEN].contents;
+    bool is_there = row < device->n_logit_rows && device->n_logit_rows <= GS_METAL_LOGIT_ROWS;
+    return is_there && device->is_chosen[row] ? chosen[row] : -1;
 }
 
 static void metal_tap(struct gs_device *device, gs_tap_fn *fn, void *user)
@@ -326,6 +307,9 @@ static void metal_stats(const struct gs_device *device, struct gs_backend_stats 
     stats->n_command_buffers = device->metal.n_command_buffers;
     stats->n_encoders = device->metal.n_encoders;
     stats->n_dispatches = device->metal.n_dispatches;
+    stats->n_compiled = device->n_compiled;
+    stats->n_kept = device->n_kept;
+    stats->kernels_note = device->kernels_note;
 }
 
 const struct gs_backend gs_backend_metal = {
@@ -352,6 +336,8 @@ const struct gs_backend gs_backend_metal = {
     .forward = gs_metal_forward,
     .chain = gs_metal_chain,
     .logits = metal_logits,
+    .chosen = metal_chosen,
+    .chooses = true,
     .tap = metal_tap,
     .dequantize = metal_dequantize,
     .rotary = metal_rotary,

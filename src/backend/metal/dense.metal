@@ -129,7 +129,7 @@ static inline float norm_scale(constant gs_metal_args &args, float squares)
     uint t = args.first_row + group.x;
     int token = rows[t].token;
     if (token < 0)
-        token = chosen[-1 - token];
+        token = max(chosen[-1 - token], 0); /* no token: a row at all, what follows means nothing */
     dense_row row = find_row(embedding, args.type[0], args.scales_at[0], (uint)token, args.d_model);
     for (uint i = thread_at.x; i < args.d_model; i += GS_METAL_THREADS)
         hidden[(ulong)t * args.d_model + i] = load_one(row, i);

@@ -10,12 +10,13 @@
 #include "backend/metal/kernels.h"
 #include "backend/metal/metal.h"
 
-#define GS_METAL_EXACT_ROWS   256  /* of one forward in exact precision */
-#define GS_METAL_FAST_ROWS    1024 /* and in fast */
-#define GS_METAL_LOGIT_ROWS   64   /* whose logits are computed at a time */
-#define GS_METAL_SPLIT_ROWS   4    /* up to so many rows share their keys between threadgroups */
-#define GS_METAL_TILED_ROWS   16   /* from so many on, in fast precision: the tile kernels */
-#define GS_METAL_CHAIN_TOKENS 256
+#define GS_METAL_EXACT_ROWS 256  /* of one forward in exact precision */
+#define GS_METAL_FAST_ROWS  1024 /* and in fast */
+#define GS_METAL_LOGIT_ROWS 64   /* whose logits are computed at a time */
+#define GS_METAL_SPLIT_ROWS 4    /* up to so many rows share their keys between threadgroups */
+#define GS_METAL_TILED_ROWS                                                                                  \
+    16 /* from so many on, in fast precision: the tile kernels; from 2, those for few */
+#define GS_METAL_CHAIN_TOKENS GS_CHAIN_TOKENS
 
 struct gs_metal_matrix {
     struct gs_metal_place at;
@@ -43,6 +44,8 @@ struct gs_device {
     struct gs_metal metal;
     struct gs_metal_tuning tuning;
     struct gs_metal_pipeline pipelines[GS_METAL_KERNEL_COUNT];
+    uint64_t n_compiled, n_kept; /* of them: compiled by this process, found on disk */
+    char kernels_note[600];      /* the same in words */
     enum gs_precision precision;
     enum gs_weight_format format;
     enum gs_control control;
@@ -63,11 +66,12 @@ struct gs_device {
     uint64_t mapped_bytes, copied_bytes, scratch_bytes;
 
     struct gs_metal_memory
-        scratch[GS_METAL_BUFFER_COUNT]; /* by index; those that are not scratch are empty */
-    struct gs_metal_pass *chain;        /* [GS_METAL_CHAIN_TOKENS] */
-    const float *logits;                /* [n_logit_rows][n_vocab] of the last forward */
-    float *many_logits;                 /* where they are more than GS_METAL_LOGIT_ROWS */
-    size_t many_capacity, n_logit_rows; /* rows */
+        scratch[GS_METAL_BUFFER_COUNT];  /* by index; those that are not scratch are empty */
+    struct gs_metal_pass *chain;         /* [GS_METAL_CHAIN_TOKENS] */
+    const float *logits;                 /* [n_logit_rows][n_vocab] of the last forward */
+    float *many_logits;                  /* where they are more than GS_METAL_LOGIT_ROWS */
+    size_t many_capacity, n_logit_rows;  /* rows */
+    bool is_chosen[GS_METAL_LOGIT_ROWS]; /* of each of up to so many: was a token wanted? */
 
     float *tapped; /* [max_rows][n_active]: what a tap is shown of whole numbers; NULL: none yet */
     gs_tap_fn *tap;
@@ -108,7 +112,7 @@ gs_status gs_metal_kv_import(struct gs_kv *kv, const void *bytes, size_t size, s
 /* forward.c */
 gs_status gs_metal_forward(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
                            const _Atomic bool *cancelled, struct gs_error *error);
-gs_status gs_metal_chain(struct gs_device *device, struct gs_kv *kv, int32_t token, int32_t *out, size_t n,
-                         struct gs_error *error);
+gs_status gs_metal_chain(struct gs_device *device, struct gs_kv *kv, int32_t token,
+                         const struct gs_draw *draws, int32_t *out, size_t n, struct gs_error *error);
 
 #endif

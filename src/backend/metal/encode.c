@@ -118,6 +118,12 @@ static gs_status prepare(struct gs_metal_run *run, int64_t layer)
     return begin(run);
 }
 
+bool gs_metal_takes_few(const struct gs_device *device, uint32_t n)
+{
+    return device->precision == GS_PRECISION_FAST && device->decode == GS_DECODE_FUSED && n > 1 &&
+           n <= GS_METAL_FEW_ROWS;
+}
+
 /* ---------------------------------------------------------------- attention */
 
 /* Scores and values: a timeline's rows at a time, since each has its own cache. */
@@ -151,7 +157,7 @@ static gs_status linear(struct gs_metal_run *run, const struct gs_metal_matrix *
     run->args.rows = matrix->rows;
     run->args.columns = matrix->columns;
     run->args.out_first = out_first;
-    return dispatch(run, GS_METAL_LINEAR);
+    return dispatch(run, run->is_few ? GS_METAL_LINEAR_FEW : GS_METAL_LINEAR);
 }
 
 static gs_status tiled_attention(struct gs_metal_run *run, const struct gs_metal_layer *w)
@@ -214,10 +220,10 @@ static gs_status tiled_experts(struct gs_metal_run *run, const struct gs_metal_l
     gs_status status = dispatch(run, GS_METAL_SORT);
     bind_experts(run, &w->gate_up);
     if (status == GS_OK)
-        status = dispatch(run, GS_METAL_EXPERTS_GATE_UP);
+        status = dispatch(run, run->is_few ? GS_METAL_EXPERTS_GATE_UP_FEW : GS_METAL_EXPERTS_GATE_UP);
     bind_experts(run, &w->down);
     if (status == GS_OK)
-        status = dispatch(run, GS_METAL_EXPERTS_DOWN);
+        status = dispatch(run, run->is_few ? GS_METAL_EXPERTS_DOWN_FEW : GS_METAL_EXPERTS_DOWN);
     return status == GS_OK ? dispatch(run, GS_METAL_EXPERTS_COMBINE) : status;
 }
 
@@ -245,7 +251,7 @@ gs_status gs_metal_experts(struct gs_metal_run *run, int64_t layer)
         return status;
     if (run->is_tiled)
         return tiled_experts(run, w);
-    if (device->decode == GS_DECODE_FUSED)
+    if (device->decode == GS_DECODE_FUSED || device->decode == GS_DECODE_STAGED)
         return plain_experts(run, w);
     run->args.n_ranks = 1;
     for (uint32_t rank = 0; status == GS_OK && rank < run->args.n_active; rank++) {
@@ -272,12 +278,15 @@ gs_status gs_metal_head(struct gs_metal_run *run, uint32_t first, uint32_t n)
     if (status != GS_OK)
         return status;
     struct gs_metal_place rows = scratch(run, GS_METAL_ROWS);
+    bool is_few = gs_metal_takes_few(run->device, n);
     rows.offset = run->row_offset + first * sizeof(struct gs_metal_row);
     bind(run, GS_METAL_ROWS, rows);
     bind(run, GS_METAL_NORM_WEIGHT, run->device->norm);
+    if (is_few)
+        status = dispatch(run, GS_METAL_NORM);
     bind_matrix(run, 0, &run->device->head);
     run->args.n_logit_rows = n;
-    return dispatch(run, GS_METAL_HEAD);
+    return status == GS_OK ? dispatch(run, is_few ? GS_METAL_HEAD_FEW : GS_METAL_HEAD) : status;
 }
 
 gs_status gs_metal_pick(struct gs_metal_run *run)

@@ -20,14 +20,20 @@ struct gs_metal_run {
     size_t n_stretches;
     uint32_t n_rows, n_logit_rows;
     uint32_t n_ctx;       /* positions of the call are below */
-    bool is_tiled;        /* the tile kernels */
+    bool is_tiled;        /* rows grouped by expert: the tile kernels ... */
+    bool is_few;          /* ... or of those the ones for few rows */
     uint32_t row_offset;  /* bytes: where GS_METAL_ROWS begins, ... */
     uint32_t rope_offset; /* ... and GS_METAL_ROPE */
+
+    uint32_t n_chosen; /* logit rows of which a token is wanted */
 
     struct gs_metal_args args;
     struct gs_metal_pass pass;      /* being encoded; no encoder: none */
     struct gs_metal_pass in_flight; /* committed; no commands: none */
 };
+
+/* Are the kernels for few rows to be taken for n of them? */
+bool gs_metal_takes_few(const struct gs_device *device, uint32_t n);
 
 /* Hands the pass to the device and waits for the one before it, so that two are on the way at most. */
 gs_status gs_metal_submit(struct gs_metal_run *run);

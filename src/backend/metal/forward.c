@@ -60,6 +60,21 @@ static float *rope_of(struct gs_device *device)
     return device->scratch[GS_METAL_ROPE].contents;
 }
 
+/* Row `row` of the call is the next logit row. */
+static void add_logit_row(struct gs_metal_run *run, uint32_t row, enum gs_want want)
+{
+    struct gs_device *device = run->device;
+    struct gs_metal_row *to = &rows_of(device)[run->n_logit_rows];
+    to->logit_source = (int32_t)row;
+    to->chosen_at = (int32_t)run->n_logit_rows;
+    to->temperature = 0.0f;
+    if (run->n_logit_rows < GS_METAL_LOGIT_ROWS) {
+        device->is_chosen[run->n_logit_rows] = want == GS_WANT_TOKEN;
+        run->n_chosen += want == GS_WANT_TOKEN;
+    }
+    run->n_logit_rows++;
+}
+
 /* Lays the steps out as rows; fills the run's sizes and its stretches [n_steps]. */
 static gs_status lay_out(struct gs_metal_run *run, const struct gs_step *steps, size_t n_steps,
                          struct gs_metal_stretch *stretches)
@@ -82,8 +97,8 @@ static gs_status lay_out(struct gs_metal_run *run, const struct gs_step *steps, 
             rows[row].position = (int32_t)position;
             rows[row].timeline = 0; /* each timeline's table is bound for its own rows */
             fill_rope(device, position, rope_of(device) + row * device->config.d_head);
-            if (step->want == GS_WANT_ALL || (step->want == GS_WANT_LAST && t + 1 == step->n_tokens))
-                rows[run->n_logit_rows++].logit_source = (int32_t)row;
+            if (step->want == GS_WANT_ALL || (step->want != GS_WANT_NONE && t + 1 == step->n_tokens))
+                add_logit_row(run, row, step->want);
         }
         int64_t end = step->kv->length + (int64_t)step->n_tokens;
         run->n_ctx = end > run->n_ctx ? (uint32_t)end : run->n_ctx;
@@ -150,7 +165,7 @@ static gs_status pause(struct gs_metal_run *run, int64_t layer, bool is_whole)
     const struct gs_device *device = run->device;
     if (device->tap)
         return is_whole ? tap_experts(run, layer) : tap_attention(run, layer);
-    if (device->decode == GS_DECODE_LEGACY && !run->is_tiled)
+    if ((device->decode == GS_DECODE_LEGACY || device->decode == GS_DECODE_STAGED) && !run->is_tiled)
         return gs_metal_finish(run);
     return is_whole && run->n_rows > SUBMIT_ROWS ? gs_metal_submit(run) : GS_OK;
 }
@@ -203,6 +218,8 @@ static gs_status run_head(struct gs_metal_run *run)
     for (uint32_t at = 0; status == GS_OK && at < run->n_logit_rows; at += GS_METAL_LOGIT_ROWS) {
         uint32_t left = run->n_logit_rows - at, n = left < GS_METAL_LOGIT_ROWS ? left : GS_METAL_LOGIT_ROWS;
         status = gs_metal_head(run, at, n);
+        if (status == GS_OK && run->n_chosen > 0 && !many)
+            status = gs_metal_pick(run);
         if (status == GS_OK)
             status = gs_metal_finish(run);
         if (status == GS_OK && many)
@@ -273,6 +290,8 @@ static gs_status forward(struct gs_device *device, const struct gs_step *steps, 
     if (status != GS_OK || n_steps == 0)
         return status;
     run.is_tiled = device->precision == GS_PRECISION_FAST && run.n_rows >= GS_METAL_TILED_ROWS;
+    run.is_few = gs_metal_takes_few(device, run.n_rows) && !run.is_tiled;
+    run.is_tiled = run.is_tiled || run.is_few;
     for (size_t i = 0; i < n_steps; i++)
         gs_metal_kv_begin_write(steps[i].kv, (int64_t)steps[i].n_tokens);
     status = run_layers(&run, cancelled);
@@ -378,13 +397,17 @@ static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token
     kv->length += (int64_t)n;
     device->logits = device->scratch[GS_METAL_LOGITS].contents;
     device->n_logit_rows = 1;
+    device->is_chosen[0] = false;
     count(device, n, n, n * bytes_read(device, 1, 1), start);
     return GS_OK;
 }
 
-gs_status gs_metal_chain(struct gs_device *device, struct gs_kv *kv, int32_t token, int32_t *out, size_t n,
-                         struct gs_error *error)
+gs_status gs_metal_chain(struct gs_device *device, struct gs_kv *kv, int32_t token,
+                         const struct gs_draw *draws, int32_t *out, size_t n, struct gs_error *error)
 {
+    if (draws)
+        return gs_fail(error, GS_UNSUPPORTED,
+                       "metal: tokens of a chain are not drawn: its numbers are float32");
     void *pool = device->metal.objc.pool_push();
     gs_status status = chain(device, kv, token, out, n, error);
     device->metal.objc.pool_pop(pool);

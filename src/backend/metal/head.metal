@@ -1,5 +1,13 @@
 /* The last norm, the head, and the choice of a token from its logits. */
 
+#define GS_NOT_FINITE 3.402823466e38f /* the rank of what is no finite number: before every logit that is one */
+
+static inline float rank_of(float logit)
+{
+    /* In whole numbers alone, and not by the usual mask: fast math takes that for a question with one answer. */
+    return as_type<uint>(logit) << 1 >= 0xff000000u ? GS_NOT_FINITE : logit;
+}
+
 /* Is (logit, token) to be preferred? Larger first, then the lower token. */
 static inline bool is_better(float logit, uint token, float than, uint than_token)
 {
@@ -42,8 +50,8 @@ static inline bool is_better(float logit, uint token, float than, uint than_toke
         float scale = norm_scale(args, sums[GS_METAL_SET_ROWS]);
         for (uint r = 0; r < GS_METAL_SET_ROWS && first + r < args.n_vocab; r++) {
             float logit = sums[r] * scale;
-            if (is_better(logit, first + r, best, token)) {
-                best = logit;
+            if (is_better(rank_of(logit), first + r, best, token)) {
+                best = rank_of(logit);
                 token = first + r;
             }
             if (lane == r)
@@ -126,10 +134,10 @@ static inline uint draw_token(const device float *logits, uint begin, uint end, 
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float largest = simd_max(best_logit[lane]);
     token = simd_min(best_logit[lane] == largest ? best_token[lane] : 0xffffffffu);
-    token = min(token, args.n_vocab - 1); /* no logit was a number: the logits will show it */
+    bool is_finite = largest < GS_NOT_FINITE;
 
     float temperature = rows[group.x].temperature;
-    if (temperature > 0.0f) {
+    if (temperature > 0.0f && is_finite) {
         const device float *logits = all_logits + (ulong)group.x * args.n_vocab;
         uint length = (args.n_vocab + GS_PICK_SIMDGROUPS - 1) / GS_PICK_SIMDGROUPS;
         uint begin = simdgroup * length, end = min(begin + length, args.n_vocab);
@@ -160,5 +168,5 @@ static inline uint draw_token(const device float *logits, uint begin, uint end, 
                                temperature, target - before, lane);
     }
     if (simdgroup == 0 && lane == 0)
-        chosen[rows[group.x].chosen_at] = (int)token;
+        chosen[rows[group.x].chosen_at] = is_finite ? (int)token : -1;
 }

@@ -4,8 +4,8 @@
  * in front of the kernels' source:
  *
  *   library = kernels.h common.metal dense.metal attention.metal router.metal experts.metal prefill.metal
- *             prefill_attention.metal head.metal measure.metal, one text in this order (no file of it
- * includes another of ours)
+ *             prefill_attention.metal head.metal few.metal measure.metal, one text in this order (no file of
+ * it includes another of ours)
  *
  * A forward runs over T rows: a row is a token of some timeline, described in GS_METAL_ROWS. Buffers have one
  * index each in all kernels, so the host binds scratch once an encoder and weights before each dispatch. A
@@ -24,6 +24,9 @@
  *   GS_METAL_NORM (attention norm), GS_METAL_LINEAR for q, k and v, GS_METAL_ROTATE, GS_METAL_ATTENTION with
  *   n_split 1 (or GS_METAL_ATTENTION_TILE), GS_METAL_LINEAR for o with add_to_hidden, GS_METAL_ROUTER,
  *   GS_METAL_SORT, GS_METAL_EXPERTS_GATE_UP, GS_METAL_EXPERTS_DOWN, GS_METAL_EXPERTS_COMBINE.
+ * In steps of few rows (2 to GS_METAL_FEW_ROWS, fast precision) these, with the kernels *_FEW in the place of
+ * LINEAR, EXPERTS_GATE_UP, EXPERTS_DOWN and HEAD: weights are read once for all rows, and nothing is rounded
+ * to half.
  *
  * Numbers: activations, sums, softmax and norms are float32; matrices are read as stored. The tile kernels
  * (LINEAR, EXPERTS_*, ATTENTION_TILE) round the factors of a product to half and sum in float32. Every sum
@@ -57,8 +60,10 @@
 #define GS_METAL_PICK_THREADS   1024
 #define GS_METAL_READ_GROUPS    4096 /* threadgroups of READ at most */
 #define GS_METAL_TILE_THREADS   128
-#define GS_METAL_TILE_TOKENS    32 /* of a tile kernel's threadgroup */
-#define GS_METAL_TILE_ROWS      64 /* matrix rows of the same */
+#define GS_METAL_TILE_TOKENS    32                    /* of a tile kernel's threadgroup */
+#define GS_METAL_TILE_ROWS      64                    /* matrix rows of the same */
+#define GS_METAL_FEW_ROWS       16                    /* rows that the kernels *_FEW take at most */
+#define GS_METAL_FEW_BYTES      (GS_METAL_LANES * 16) /* of threadgroup memory, a row; experts: twice */
 
 /* ---------------------------------------------------------------- function constants */
 
@@ -103,7 +108,7 @@ enum gs_metal_buffer {
     GS_METAL_PROJECTED = 12,    /* float [T][d_model]: what attention, then the experts add to hidden */
     GS_METAL_LOGITS = 13,       /* float [n_logit_rows][n_vocab] */
     GS_METAL_CANDIDATES = 14,   /* struct gs_metal_candidate [n_logit_rows][gs_metal_n_candidates] */
-    GS_METAL_CHOSEN = 15,       /* int32: tokens that PICK chose; EMBED reads them in a chain */
+    GS_METAL_CHOSEN = 15,       /* int32: tokens that PICK chose, -1: none; EMBED reads them in a chain */
     GS_METAL_ROPE = 16,         /* float [T][d_head/2][2]: cosine, sine of each row's position, scaled */
     GS_METAL_KV = 17,           /* the caches: bytes, addressed by GS_METAL_KV_TABLE */
     GS_METAL_KV_TABLE = 18,     /* struct gs_metal_kv_layer [timelines][n_layer] */
@@ -227,6 +232,9 @@ struct gs_metal_args {
  * EXPERTS_COMBINE    ACTIVE, EXPERT_OUT, HIDDEN -> PROJECTED, HIDDEN
  * ATTENTION_TILE     ROWS, QKV, KV, KV_TABLE, SINKS -> ATTENDED: rows of one timeline, neighbours in position;
  *                    d_head a multiple of 8, GS_METAL_TILE_D_HEAD at most
+ * LINEAR_FEW         as LINEAR
+ * EXPERTS_GATE_UP_FEW, EXPERTS_DOWN_FEW  as EXPERTS_GATE_UP, EXPERTS_DOWN
+ * HEAD_FEW           ROWS, NORMED (of all rows, by NORM), WEIGHT_0 -> LOGITS, CANDIDATES
  * DEQUANTIZE         WEIGHT_0, WEIGHT_1 -> OUT float [n_rows][columns], bit-exact
  * READ               IN -> OUT uint32 [threads of the launch]: bandwidth
  * EMPTY              nothing: the price of a dispatch
@@ -252,6 +260,10 @@ enum gs_metal_kernel {
     GS_METAL_EXPERTS_DOWN,
     GS_METAL_EXPERTS_COMBINE,
     GS_METAL_ATTENTION_TILE,
+    GS_METAL_LINEAR_FEW,
+    GS_METAL_EXPERTS_GATE_UP_FEW,
+    GS_METAL_EXPERTS_DOWN_FEW,
+    GS_METAL_HEAD_FEW,
     GS_METAL_DEQUANTIZE,
     GS_METAL_READ,
     GS_METAL_EMPTY,
@@ -302,6 +314,14 @@ static inline const char *gs_metal_kernel_name(enum gs_metal_kernel kernel)
         return "gs_experts_combine";
     case GS_METAL_ATTENTION_TILE:
         return "gs_attention_tile_f16";
+    case GS_METAL_LINEAR_FEW:
+        return "gs_linear_few_f32";
+    case GS_METAL_EXPERTS_GATE_UP_FEW:
+        return "gs_experts_gate_up_mxfp4_f32";
+    case GS_METAL_EXPERTS_DOWN_FEW:
+        return "gs_experts_down_mxfp4_f32";
+    case GS_METAL_HEAD_FEW:
+        return "gs_head_few_f32";
     case GS_METAL_DEQUANTIZE:
         return "gs_dequantize_mxfp4";
     case GS_METAL_READ:
@@ -399,6 +419,7 @@ static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel ker
     uint32_t mxfp4_sets = GS_METAL_SIMDGROUPS / tuning->mxfp4_simdgroups;
     uint32_t n_qkv_head = args->n_head + 2 * args->n_kv_head;
     uint32_t tile_rows = gs_metal_ceil_div(args->rows, GS_METAL_TILE_ROWS);
+    uint32_t few_set = GS_METAL_SIMDGROUPS * GS_METAL_SET_ROWS; /* matrix rows of a threadgroup */
     uint32_t per_kv = args->n_head / args->n_kv_head;
     uint32_t heads = per_kv < GS_METAL_SIMDGROUPS ? per_kv : GS_METAL_SIMDGROUPS;
     switch (kernel) {
@@ -455,6 +476,22 @@ static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel ker
     case GS_METAL_ATTENTION_TILE:
         return (struct gs_metal_launch){
             {args->n_head, gs_metal_ceil_div(n, GS_METAL_TILE_TOKENS), 1}, GS_METAL_TILE_THREADS, 0};
+    case GS_METAL_LINEAR_FEW:
+        return (struct gs_metal_launch){
+            {gs_metal_ceil_div(args->rows, few_set), 1, 1}, threads, n * GS_METAL_FEW_BYTES};
+    case GS_METAL_EXPERTS_GATE_UP_FEW:
+        return (struct gs_metal_launch){
+            {gs_metal_ceil_div(2 * args->d_ff, few_set), gs_metal_max_tiles(args, n), 1},
+            threads,
+            2 * n * GS_METAL_FEW_BYTES};
+    case GS_METAL_EXPERTS_DOWN_FEW:
+        return (struct gs_metal_launch){
+            {gs_metal_ceil_div(args->d_model, few_set), gs_metal_max_tiles(args, n), 1},
+            threads,
+            2 * n * GS_METAL_FEW_BYTES};
+    case GS_METAL_HEAD_FEW:
+        return (struct gs_metal_launch){
+            {1, gs_metal_n_candidates(args, tuning), 1}, threads, args->n_logit_rows * GS_METAL_FEW_BYTES};
     case GS_METAL_DEQUANTIZE:
         return (struct gs_metal_launch){{n, 1, 1}, threads, 0};
     case GS_METAL_READ:

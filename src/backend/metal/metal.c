@@ -2,57 +2,16 @@
  */
 #include "backend/metal/metal.h"
 
+#include "backend/metal/archive.h"
+#include "backend/metal/send.h"
 #include "base/status.h"
-
-/* ---------------------------------------------------------------- messages without arguments */
-
-static gs_objc_id send_object(const struct gs_metal *m, gs_objc_id receiver, gs_objc_selector selector)
-{
-    return ((gs_objc_id(*)(gs_objc_id, gs_objc_selector))m->objc.send)(receiver, selector);
-}
-
-static void send_nothing(const struct gs_metal *m, gs_objc_id receiver, gs_objc_selector selector)
-{
-    ((void (*)(gs_objc_id, gs_objc_selector))m->objc.send)(receiver, selector);
-}
-
-static unsigned long send_number(const struct gs_metal *m, gs_objc_id receiver, gs_objc_selector selector)
-{
-    return ((unsigned long (*)(gs_objc_id, gs_objc_selector))m->objc.send)(receiver, selector);
-}
-
-static const char *send_text(const struct gs_metal *m, gs_objc_id receiver, gs_objc_selector selector)
-{
-    return ((const char *(*)(gs_objc_id, gs_objc_selector))m->objc.send)(receiver, selector);
-}
-
-static void let_go(const struct gs_metal *m, gs_objc_id object)
-{
-    if (object)
-        send_nothing(m, object, m->objc.selectors.release);
-}
-
-static gs_objc_id make_object(const struct gs_metal *m, const char *class_name)
-{
-    return send_object(m, m->objc.get_class(class_name), m->objc.selectors.new_object);
-}
-
-/* An NSString of its own. */
-static gs_objc_id make_string(const struct gs_metal *m, const void *bytes, size_t size)
-{
-    typedef gs_objc_id init_fn(gs_objc_id, gs_objc_selector, const void *, unsigned long, unsigned long);
-    gs_objc_id raw = send_object(m, m->objc.get_class("NSString"), m->objc.selectors.alloc);
-    return raw ? ((init_fn *)m->objc.send)(raw, m->objc.selectors.init_with_bytes, bytes, size, GS_METAL_UTF8)
-               : NULL;
-}
 
 /* ---------------------------------------------------------------- errors */
 
-/* What an NSError says, as one line: a compiler's has several. */
-static void describe(const struct gs_metal *m, gs_objc_id error, char *text, size_t size)
+void gs_metal_describe(const struct gs_metal *m, gs_objc_id error, char *text, size_t size)
 {
-    gs_objc_id description = error ? send_object(m, error, m->objc.selectors.localized_description) : NULL;
-    const char *from = description ? send_text(m, description, m->objc.selectors.utf8_string) : NULL;
+    gs_objc_id description = error ? gs_send_object(m, error, m->objc.selectors.localized_description) : NULL;
+    const char *from = description ? gs_send_text(m, description, m->objc.selectors.utf8_string) : NULL;
     gs_format(text, size, "%s", from && *from ? from : "no reason is given");
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < 32 || *c == 127)
@@ -63,7 +22,7 @@ static gs_status fail_with(const struct gs_metal *m, gs_objc_id cause, gs_status
                            struct gs_error *error)
 {
     char text[800];
-    describe(m, cause, text, sizeof text);
+    gs_metal_describe(m, cause, text, sizeof text);
     return gs_fail(error, code, "metal: %s: %s", what, text);
 }
 
@@ -81,16 +40,16 @@ static gs_status find_device(struct gs_metal *m, struct gs_error *error)
     m->device = m->objc.default_device();
     if (!m->device)
         return gs_fail(error, GS_UNSUPPORTED, "metal: no device here");
-    gs_objc_id name = send_object(m, m->device, m->objc.selectors.name);
-    const char *text = name ? send_text(m, name, m->objc.selectors.utf8_string) : NULL;
+    gs_objc_id name = gs_send_object(m, m->device, m->objc.selectors.name);
+    const char *text = name ? gs_send_text(m, name, m->objc.selectors.utf8_string) : NULL;
     gs_format(m->name, sizeof m->name, "%s", gs_quote(text ? text : "a device without a name").text);
     typedef gs_objc_bool family_fn(gs_objc_id, gs_objc_selector, long);
     if (!((family_fn *)m->objc.send)(m->device, m->objc.selectors.supports_family, GS_METAL_FAMILY_APPLE_7))
         return gs_fail(error, GS_UNSUPPORTED, "metal: %s: must be Apple silicon, M1 or later", m->name);
-    m->max_buffer_bytes = send_number(m, m->device, m->objc.selectors.max_buffer_length);
-    m->working_set_bytes = send_number(m, m->device, m->objc.selectors.working_set_size);
-    m->threadgroup_bytes = send_number(m, m->device, m->objc.selectors.max_threadgroup_memory);
-    m->queue = send_object(m, m->device, m->objc.selectors.new_command_queue);
+    m->max_buffer_bytes = gs_send_number(m, m->device, m->objc.selectors.max_buffer_length);
+    m->working_set_bytes = gs_send_number(m, m->device, m->objc.selectors.working_set_size);
+    m->threadgroup_bytes = gs_send_number(m, m->device, m->objc.selectors.max_threadgroup_memory);
+    m->queue = gs_send_object(m, m->device, m->objc.selectors.new_command_queue);
     return m->queue ? GS_OK : gs_fail(error, GS_IO, "metal: %s gives no command queue", m->name);
 }
 
@@ -113,9 +72,9 @@ void gs_metal_close(struct gs_metal *metal)
 {
     if (!metal->libraries[0])
         return;
-    let_go(metal, metal->kernels);
-    let_go(metal, metal->queue);
-    let_go(metal, metal->device);
+    gs_let_go(metal, metal->kernels);
+    gs_let_go(metal, metal->queue);
+    gs_let_go(metal, metal->device);
     gs_metal_libraries_close(metal);
     metal->kernels = metal->queue = metal->device = NULL;
 }
@@ -127,7 +86,7 @@ static gs_objc_id make_compile_options(struct gs_metal *m)
 {
     typedef void set_version_fn(gs_objc_id, gs_objc_selector, unsigned long);
     typedef void set_fast_fn(gs_objc_id, gs_objc_selector, gs_objc_bool);
-    gs_objc_id options = make_object(m, "MTLCompileOptions");
+    gs_objc_id options = gs_make_object(m, "MTLCompileOptions");
     if (options) {
         ((set_version_fn *)m->objc.send)(options, m->objc.selectors.set_language_version,
                                          GS_METAL_LANGUAGE_3_0);
@@ -140,7 +99,8 @@ gs_status gs_metal_compile(struct gs_metal *metal, const void *source, size_t si
 {
     typedef gs_objc_id compile_fn(gs_objc_id, gs_objc_selector, gs_objc_id, gs_objc_id, gs_objc_id *);
     void *pool = metal->objc.pool_push();
-    gs_objc_id cause = NULL, text = make_string(metal, source, size), options = make_compile_options(metal);
+    gs_objc_id cause = NULL, text = gs_make_string(metal, source, size),
+               options = make_compile_options(metal);
     gs_status status = GS_OK;
     if (!text || !options)
         status = gs_fail(error, GS_OUT_OF_MEMORY, "metal: no memory for the kernels' source");
@@ -149,8 +109,8 @@ gs_status gs_metal_compile(struct gs_metal *metal, const void *source, size_t si
                                                           text, options, &cause);
     if (status == GS_OK && !metal->kernels)
         status = fail_with(metal, cause, GS_UNSUPPORTED, "the kernels do not compile here", error);
-    let_go(metal, options);
-    let_go(metal, text);
+    gs_let_go(metal, options);
+    gs_let_go(metal, text);
     metal->objc.pool_pop(pool);
     return status;
 }
@@ -158,7 +118,7 @@ gs_status gs_metal_compile(struct gs_metal *metal, const void *source, size_t si
 static gs_objc_id make_constants(struct gs_metal *m, const struct gs_metal_value *constants, size_t n)
 {
     typedef void set_fn(gs_objc_id, gs_objc_selector, const void *, unsigned long, unsigned long);
-    gs_objc_id values = make_object(m, "MTLFunctionConstantValues");
+    gs_objc_id values = gs_make_object(m, "MTLFunctionConstantValues");
     for (size_t i = 0; values && i < n; i++) {
         const struct gs_metal_value *c = &constants[i];
         bool flag = c->value != 0;
@@ -171,7 +131,8 @@ static gs_objc_id make_constants(struct gs_metal *m, const struct gs_metal_value
 
 gs_status gs_metal_pipeline_make(struct gs_metal *metal, const char *kernel,
                                  const struct gs_metal_value *constants, size_t n,
-                                 struct gs_metal_pipeline *out, struct gs_error *error)
+                                 struct gs_metal_archive *archive, struct gs_metal_pipeline *out,
+                                 struct gs_error *error)
 {
     typedef gs_objc_id function_fn(gs_objc_id, gs_objc_selector, gs_objc_id, gs_objc_id, gs_objc_id *);
     typedef gs_objc_id pipeline_fn(gs_objc_id, gs_objc_selector, gs_objc_id, gs_objc_id *);
@@ -180,31 +141,33 @@ gs_status gs_metal_pipeline_make(struct gs_metal *metal, const char *kernel,
     void *pool = o->pool_push();
     char what[128];
     gs_format(what, sizeof what, "kernel %s", kernel);
-    gs_objc_id cause = NULL, function = NULL, name = make_string(metal, kernel, __builtin_strlen(kernel));
+    gs_objc_id cause = NULL, function = NULL, name = gs_make_string(metal, kernel, __builtin_strlen(kernel));
     gs_objc_id values = make_constants(metal, constants, n);
     gs_status status = GS_OK;
     if (!name || !values)
         status = gs_fail(error, GS_OUT_OF_MEMORY, "metal: no memory for kernel %s", kernel);
     if (status == GS_OK)
         function = ((function_fn *)o->send)(metal->kernels, o->selectors.new_function, name, values, &cause);
-    if (function)
+    if (function && archive)
+        out->object = gs_metal_archive_state(metal, archive, function, &cause);
+    else if (function)
         out->object = ((pipeline_fn *)o->send)(metal->device, o->selectors.new_pipeline, function, &cause);
     if (status == GS_OK && !out->object)
         status = fail_with(metal, cause, GS_UNSUPPORTED, what, error);
     if (status == GS_OK) {
-        out->max_threads = (uint32_t)send_number(metal, out->object, o->selectors.max_threads);
-        out->width = (uint32_t)send_number(metal, out->object, o->selectors.execution_width);
+        out->max_threads = (uint32_t)gs_send_number(metal, out->object, o->selectors.max_threads);
+        out->width = (uint32_t)gs_send_number(metal, out->object, o->selectors.execution_width);
     }
-    let_go(metal, function);
-    let_go(metal, values);
-    let_go(metal, name);
+    gs_let_go(metal, function);
+    gs_let_go(metal, values);
+    gs_let_go(metal, name);
     o->pool_pop(pool);
     return status;
 }
 
 void gs_metal_pipeline_release(struct gs_metal *metal, struct gs_metal_pipeline *pipeline)
 {
-    let_go(metal, pipeline->object);
+    gs_let_go(metal, pipeline->object);
     *pipeline = (struct gs_metal_pipeline){0};
 }
 
@@ -217,7 +180,7 @@ static gs_status take_buffer(struct gs_metal *m, gs_objc_id object, uint64_t byt
         object ? ((void *(*)(gs_objc_id, gs_objc_selector))m->objc.send)(object, m->objc.selectors.contents)
                : NULL;
     if (!contents) {
-        let_go(m, object);
+        gs_let_go(m, object);
         return gs_fail(error, GS_OUT_OF_MEMORY, "metal: no buffer of %.1f MiB for %s",
                        (double)bytes / (1 << 20), what);
     }
@@ -271,13 +234,13 @@ gs_status gs_metal_memory_over(struct gs_metal *metal, const void *pages, uint64
 void gs_metal_memory_release(struct gs_metal *metal, struct gs_metal_memory *buffer)
 {
     metal->allocated_bytes -= buffer->bytes;
-    let_go(metal, buffer->object);
+    gs_let_go(metal, buffer->object);
     *buffer = (struct gs_metal_memory){0};
 }
 
 uint64_t gs_metal_allocated(const struct gs_metal *metal)
 {
-    uint64_t theirs = send_number(metal, metal->device, metal->objc.selectors.allocated_size);
+    uint64_t theirs = gs_send_number(metal, metal->device, metal->objc.selectors.allocated_size);
     return theirs > metal->allocated_bytes ? theirs : metal->allocated_bytes;
 }
 
@@ -289,12 +252,13 @@ gs_status gs_metal_pass_begin(struct gs_metal *metal, struct gs_metal_pass *pass
     *pass = (struct gs_metal_pass){0};
     void *pool = o->pool_push();
     /* Both are autoreleased: retained, so that they outlive the pool. */
-    pass->commands = send_object(metal, metal->queue, o->selectors.command_buffer);
+    pass->commands = gs_send_object(metal, metal->queue, o->selectors.command_buffer);
     if (pass->commands)
-        send_object(metal, pass->commands, o->selectors.retain);
-    pass->encoder = pass->commands ? send_object(metal, pass->commands, o->selectors.compute_encoder) : NULL;
+        gs_send_object(metal, pass->commands, o->selectors.retain);
+    pass->encoder =
+        pass->commands ? gs_send_object(metal, pass->commands, o->selectors.compute_encoder) : NULL;
     if (pass->encoder)
-        send_object(metal, pass->encoder, o->selectors.retain);
+        gs_send_object(metal, pass->encoder, o->selectors.retain);
     o->pool_pop(pool);
     metal->n_command_buffers += pass->commands != NULL;
     metal->n_encoders += pass->encoder != NULL;
@@ -358,25 +322,25 @@ gs_status gs_metal_pass_dispatch(struct gs_metal *metal, struct gs_metal_pass *p
 static void end_encoding(struct gs_metal *m, struct gs_metal_pass *pass)
 {
     if (pass->encoder)
-        send_nothing(m, pass->encoder, m->objc.selectors.end_encoding);
-    let_go(m, pass->encoder);
+        gs_send_nothing(m, pass->encoder, m->objc.selectors.end_encoding);
+    gs_let_go(m, pass->encoder);
     pass->encoder = NULL;
 }
 
 void gs_metal_pass_commit(struct gs_metal *metal, struct gs_metal_pass *pass)
 {
     end_encoding(metal, pass);
-    send_nothing(metal, pass->commands, metal->objc.selectors.commit);
+    gs_send_nothing(metal, pass->commands, metal->objc.selectors.commit);
 }
 
 gs_status gs_metal_pass_wait(struct gs_metal *metal, struct gs_metal_pass *pass, struct gs_error *error)
 {
     const struct gs_objc *o = &metal->objc;
     void *pool = o->pool_push();
-    send_nothing(metal, pass->commands, o->selectors.wait_until_completed);
+    gs_send_nothing(metal, pass->commands, o->selectors.wait_until_completed);
     gs_status status = GS_OK;
-    if (send_number(metal, pass->commands, o->selectors.status) == GS_METAL_STATUS_ERROR)
-        status = fail_with(metal, send_object(metal, pass->commands, o->selectors.error), GS_IO,
+    if (gs_send_number(metal, pass->commands, o->selectors.status) == GS_METAL_STATUS_ERROR)
+        status = fail_with(metal, gs_send_object(metal, pass->commands, o->selectors.error), GS_IO,
                            "the device gave up a command buffer", error);
     o->pool_pop(pool);
     return status;
@@ -393,6 +357,6 @@ double gs_metal_pass_seconds(struct gs_metal *metal, const struct gs_metal_pass 
 void gs_metal_pass_end(struct gs_metal *metal, struct gs_metal_pass *pass)
 {
     end_encoding(metal, pass);
-    let_go(metal, pass->commands);
+    gs_let_go(metal, pass->commands);
     pass->commands = NULL;
 }

@@ -78,10 +78,16 @@ void gs_metal_close(struct gs_metal *metal);
 /* Compiles `source` [size bytes]. GS_UNSUPPORTED with the compiler's message. */
 gs_status gs_metal_compile(struct gs_metal *metal, const void *source, size_t size, struct gs_error *error);
 
-/* A kernel of the compiled source, with constants [n]. */
+/* A kernel of the compiled source, with constants [n], by way of an archive or (NULL) compiled for this
+ * process. */
+struct gs_metal_archive;
 gs_status gs_metal_pipeline_make(struct gs_metal *metal, const char *kernel,
                                  const struct gs_metal_value *constants, size_t n,
-                                 struct gs_metal_pipeline *out, struct gs_error *error);
+                                 struct gs_metal_archive *archive, struct gs_metal_pipeline *out,
+                                 struct gs_error *error);
+
+/* What an NSError says, as one line: a compiler's has several. Within a pool. */
+void gs_metal_describe(const struct gs_metal *m, gs_objc_id error, char *text, size_t size);
 
 /* Shared memory of its own, not cleared. `what` for the message: "the cache of a context". */
 gs_status gs_metal_memory_make(struct gs_metal *metal, uint64_t bytes, const char *what,

@@ -38,6 +38,8 @@ enum {
     GS_METAL_TYPE_UINT = 33,        /* MTLDataTypeUInt */
     GS_METAL_TYPE_BOOL = 53,        /* MTLDataTypeBool */
     GS_METAL_UTF8 = 4,              /* NSUTF8StringEncoding */
+
+    GS_METAL_FAIL_ON_ARCHIVE_MISS = 4, /* MTLPipelineOptionFailOnBinaryArchiveMiss */
 };
 
 /* The methods that are used: field, selector. */
@@ -80,7 +82,18 @@ enum {
     X(set_threadgroup_memory, "setThreadgroupMemoryLength:atIndex:")                                         \
     X(dispatch, "dispatchThreadgroups:threadsPerThreadgroup:")                                               \
     X(end_encoding, "endEncoding")                                                                           \
-    X(contents, "contents")
+    X(contents, "contents")                                                                                  \
+    X(new_archive, "newBinaryArchiveWithDescriptor:error:")                                                  \
+    X(set_url, "setUrl:")                                                                                    \
+    X(add_functions, "addComputePipelineFunctionsWithDescriptor:error:")                                     \
+    X(serialize, "serializeToURL:error:")                                                                    \
+    X(new_described_pipeline, "newComputePipelineStateWithDescriptor:options:reflection:error:")             \
+    X(set_function, "setComputeFunction:")                                                                   \
+    X(set_archives, "setBinaryArchives:")                                                                    \
+    X(file_url, "fileURLWithPath:")                                                                          \
+    X(array_with, "arrayWithObject:")                                                                        \
+    X(process_info, "processInfo")                                                                           \
+    X(system_version, "operatingSystemVersionString")
 
 /* The functions of C that are used: field, name, type. */
 #define GS_OBJC_FUNCTIONS(X)                                                                                 \

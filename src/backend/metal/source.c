@@ -11,6 +11,7 @@ GS_EMBED(metal_experts, "src/backend/metal/experts.metal");
 GS_EMBED(metal_prefill, "src/backend/metal/prefill.metal");
 GS_EMBED(metal_prefill_attention, "src/backend/metal/prefill_attention.metal");
 GS_EMBED(metal_head, "src/backend/metal/head.metal");
+GS_EMBED(metal_few, "src/backend/metal/few.metal");
 GS_EMBED(metal_measure, "src/backend/metal/measure.metal");
 
 /* In the order of kernels.h. */
@@ -26,6 +27,7 @@ static const struct {
     {gs_metal_prefill_begin, gs_metal_prefill_end},
     {gs_metal_prefill_attention_begin, gs_metal_prefill_attention_end},
     {gs_metal_head_begin, gs_metal_head_end},
+    {gs_metal_few_begin, gs_metal_few_end},
     {gs_metal_measure_begin, gs_metal_measure_end},
 };
 
