@@ -1,5 +1,6 @@
 #include "chat/json_text.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +35,15 @@ void gs_write_json_string(struct gs_writer *writer, struct gs_text text)
     gs_write(writer, "\"");
 }
 
-/* The fewest digits that read back as `value`, and the power of ten of the first of them. */
+/*
+ * The fewest digits that read back as `value`, and the power of ten of the first of them. What has at most 15
+ * digits is what the 15 digits of its double are, without the zeros behind; smaller than DBL_MIN doubles hold
+ * fewer digits.
+ */
 static size_t shortest_digits(double value, char digits[24], int *exponent)
 {
     char text[40];
-    for (int precision = 0; precision < 17; precision++) {
+    for (int precision = value < DBL_MIN ? 0 : 14; precision < 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision, value);
         if (strtod(text, NULL) == value)
             break;

@@ -7,14 +7,14 @@
 #include <string.h>
 
 struct entry {
-    struct entry *older;
+    struct entry *older, *newer;
     struct gs_arena arena; /* of all that the turn points to */
     struct gs_replay_turn turn;
 };
 
 struct gs_replay {
-    struct entry *newest;
-    size_t n_token;
+    struct entry *newest, *oldest;
+    size_t n_turn, n_token;
     size_t max_tokens;
 };
 
@@ -27,21 +27,28 @@ gs_status gs_replay_open(size_t max_tokens, struct gs_replay **out, struct gs_er
     return GS_OK;
 }
 
-static void free_entries(struct entry *entry)
+static void free_entry(struct entry *entry)
 {
-    while (entry) {
-        struct entry *older = entry->older;
-        gs_arena_free(&entry->arena);
-        free(entry);
-        entry = older;
-    }
+    gs_arena_free(&entry->arena);
+    free(entry);
+}
+
+static void forget_oldest(struct gs_replay *replay)
+{
+    struct entry *entry = replay->oldest;
+    replay->oldest = entry->newer;
+    *(entry->newer ? &entry->newer->older : &replay->newest) = NULL;
+    replay->n_token -= entry->turn.n_token;
+    replay->n_turn--;
+    free_entry(entry);
 }
 
 void gs_replay_close(struct gs_replay *replay)
 {
     if (!replay)
         return;
-    free_entries(replay->newest);
+    while (replay->oldest)
+        forget_oldest(replay);
     free(replay);
 }
 
@@ -74,20 +81,6 @@ static void *copy_array(struct gs_arena *arena, const void *from, size_t count, 
     return copy;
 }
 
-/* Forgets the oldest turns beyond the limit; the newest stays. */
-static void forget(struct gs_replay *replay)
-{
-    size_t total = 0;
-    for (struct entry *entry = replay->newest; entry; entry = entry->older) {
-        total += entry->turn.n_token;
-        if (entry->older && total + entry->older->turn.n_token > replay->max_tokens) {
-            free_entries(entry->older);
-            entry->older = NULL;
-        }
-    }
-    replay->n_token = total;
-}
-
 gs_status gs_replay_add(struct gs_replay *replay, const int32_t *tokens, size_t n_token,
                         const struct gs_answer *answer, const char *const *call_ids, struct gs_error *error)
 {
@@ -104,12 +97,17 @@ gs_status gs_replay_add(struct gs_replay *replay, const int32_t *tokens, size_t 
     if (!turn->tokens || !turn->parts || !copy_calls(entry, answer, call_ids) ||
         !copy_bytes(&entry->arena, answer->reasoning.data, answer->reasoning.size, &turn->reasoning) ||
         !copy_bytes(&entry->arena, answer->content.data, answer->content.size, &turn->content)) {
-        free_entries(entry);
+        free_entry(entry);
         return gs_fail_memory(error, n_token * sizeof *tokens);
     }
     entry->older = replay->newest;
+    *(entry->older ? &entry->older->newer : &replay->oldest) = entry;
     replay->newest = entry;
-    forget(replay);
+    replay->n_turn++;
+    replay->n_token += n_token;
+    while (replay->oldest != entry &&
+           (replay->n_turn > GS_REPLAY_MAX_TURNS || replay->n_token > replay->max_tokens))
+        forget_oldest(replay);
     return GS_OK;
 }
 

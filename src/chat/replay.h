@@ -3,12 +3,15 @@
  * a client's next request continues the very tokens that the model wrote (so the cache of a session still
  * holds), and reasoning that the client did not send back is there all the same.
  *
- * Bounded: the oldest turns give way. One thread at a time.
+ * Bounded in turns and in tokens: the oldest give way. One thread at a time.
  */
 #ifndef GS_CHAT_REPLAY_H
 #define GS_CHAT_REPLAY_H
 
 #include "chat/assemble.h"
+
+#define GS_REPLAY_MAX_TURNS                                                                                  \
+    4096 /* however short: each costs memory of its own, and is looked at in a search */
 
 struct gs_replay;
 

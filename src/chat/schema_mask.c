@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "chat/schema_cache.h"
+#include "chat/schema_free.h"
 #include "chat/schema_trie.h"
 
 #include <stdlib.h>
@@ -23,7 +24,8 @@ struct gs_mask {
     struct gs_frame *spare; /* for compacting */
     uint32_t *moved;
     size_t spare_capacity;
-    bool fresh; /* words belong to the places */
+    struct gs_free_memo memo; /* of the automaton that was walked last */
+    bool fresh;               /* words belong to the places */
     bool ended;
 };
 
@@ -71,12 +73,7 @@ static gs_status walk_inside(struct walk *walk, const struct gs_frame *frame, ui
     const struct gs_token_trie *trie = walk->trie;
     uint32_t left = max == GS_UNLIMITED ? GS_UNLIMITED : max - frame->a;
     uint32_t missing = frame->a < min ? min - frame->a : 0;
-    const uint64_t *inside = left < GS_TRIE_FEW_CHARS ? trie->few + left * trie->n_words : trie->inside;
-    for (size_t i = 0; i < trie->n_words; i++)
-        walk->words[i] |= inside[i];
-    if (left >= GS_TRIE_FEW_CHARS)
-        for (size_t i = trie->n_many; i-- > 0 && trie->n_chars[i] > left;)
-            walk->words[trie->many[i] / 64] &= ~((uint64_t)1 << (trie->many[i] % 64));
+    gs_trie_fill_inside(trie, left, walk->words);
     gs_status status = GS_OK;
     for (size_t i = 0; i < trie->n_exits && status == GS_OK; i++) {
         const struct gs_string_exit *way = &trie->exits[i];
@@ -137,8 +134,19 @@ static gs_status walk_places(struct walk *walk, uint32_t node, const struct gs_p
     return status;
 }
 
+static bool is_free(struct gs_mask *mask, uint32_t place, struct gs_free_run *run)
+{
+    if (place == GS_PLACE_DONE)
+        return false;
+    const struct gs_frame *frame = &mask->machine.frames[place];
+    const struct gs_rule *rule = &mask->grammar->rules[frame->rule];
+    return rule->kind == GS_RULE_LEX &&
+           gs_free_find(mask->trie, &mask->grammar->dfas[rule->as.dfa], frame->state, &mask->memo, run);
+}
+
 static gs_status walk_all(struct gs_mask *mask)
 {
+    struct gs_free_run run;
     struct walk walk = {&mask->machine, mask->trie, mask->words, GS_PLACE_DONE};
     gs_status status = GS_OK;
     uint64_t *total = calloc(mask->trie->n_words, sizeof *total);
@@ -157,6 +165,10 @@ static gs_status walk_all(struct gs_mask *mask)
             struct walk inner = walk;
             inner.parent = frame.parent;
             status = walk_inside(&inner, &frame, rule->as.string.min, rule->as.string.max);
+        } else if (is_free(mask, place, &run)) {
+            struct walk inner = walk;
+            inner.parent = frame.parent;
+            status = gs_free_walk(mask->trie, mask->memo.dfa, &run, leave, &inner, mask->words);
         } else {
             status = walk_places(&walk, 0, &one);
         }
@@ -416,6 +428,7 @@ void gs_mask_close(struct gs_mask *mask)
     if (!mask)
         return;
     gs_machine_close(&mask->machine);
+    gs_free_memo_close(&mask->memo);
     gs_grammar_close(mask->grammar);
     gs_buffer_free(&mask->key);
     free(mask->end_ids);

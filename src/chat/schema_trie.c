@@ -57,8 +57,9 @@ static gs_status allocate(struct gs_token_trie *trie, size_t n_bytes, struct gs_
     trie->node = calloc(trie->n_vocab, sizeof *trie->node);
     trie->inside = calloc(trie->n_words, sizeof *trie->inside);
     trie->few = calloc(trie->n_words * GS_TRIE_FEW_CHARS, sizeof *trie->few);
+    trie->with = calloc(trie->n_words * GS_TRIE_SETS, sizeof *trie->with);
     if (trie->byte && trie->depth && trie->end && trie->parent && trie->token && trie->next_token &&
-        trie->node && trie->inside && trie->few)
+        trie->node && trie->inside && trie->few && trie->with)
         return GS_OK;
     return gs_fail_memory(error, n_bytes * 14);
 }
@@ -199,28 +200,83 @@ static void allow(uint64_t *words, int32_t id)
     words[id / 64] |= (uint64_t)1 << (id % 64);
 }
 
+static void note_byte(uint64_t set[3], uint8_t byte)
+{
+    unsigned bit = byte < 0x80 ? byte : GS_TRIE_BEYOND_ASCII;
+    set[bit / 64] |= (uint64_t)1 << (bit % 64);
+    if (byte == 0xE2)
+        set[GS_TRIE_E2 / 64] |= (uint64_t)1 << (GS_TRIE_E2 % 64);
+}
+
+static struct gs_string_exit make_exit(const struct gs_token_trie *trie, uint32_t node, uint32_t chars)
+{
+    struct gs_string_exit way = {.node = node, .chars = chars};
+    for (uint32_t at = trie->parent[node]; at != 0; at = trie->parent[at])
+        note_byte(way.before, trie->byte[at]);
+    return way;
+}
+
+/* Escapes and characters are counted where they begin. */
+static bool begins(const struct gs_token_trie *trie, const uint32_t *chars, uint32_t node)
+{
+    return (trie->byte[node] == '\\' || trie->byte[node] == 0xE2) && chars[node] > chars[trie->parent[node]];
+}
+
+/* Two passes: how many, and which. */
+static gs_status list_ways(struct gs_token_trie *trie, const uint32_t *chars, const bool *leaves,
+                           struct gs_error *error)
+{
+    size_t n_exits = 0, n_begins = 0;
+    for (uint32_t i = 1; i < trie->n_nodes; i++) {
+        n_exits += chars[i] != UINT32_MAX && leaves[i];
+        n_begins += chars[i] != UINT32_MAX && begins(trie, chars, i);
+    }
+    trie->exits = malloc((n_exits + 1) * sizeof *trie->exits);
+    trie->begins = malloc((n_begins + 1) * sizeof *trie->begins);
+    if (!trie->exits || !trie->begins)
+        return gs_fail_memory(error, (n_exits + n_begins) * sizeof *trie->exits);
+    for (uint32_t i = 1; i < trie->n_nodes; i++) {
+        if (chars[i] == UINT32_MAX)
+            continue;
+        if (leaves[i])
+            trie->exits[trie->n_exits++] = make_exit(trie, i, chars[i]);
+        else if (begins(trie, chars, i))
+            trie->begins[trie->n_begins++] = make_exit(trie, i, chars[i] - 1);
+    }
+    return GS_OK;
+}
+
+/* The bytes of a token that stays inside a string. */
+static void note_bytes(struct gs_token_trie *trie, uint32_t node, int32_t id)
+{
+    uint64_t set[3] = {0};
+    for (uint32_t at = node; at != 0; at = trie->parent[at])
+        note_byte(set, trie->byte[at]);
+    for (size_t i = 0; i < 3; i++)
+        for (uint64_t word = set[i]; word != 0; word &= word - 1)
+            allow(trie->with + (64 * i + (size_t)__builtin_ctzll(word)) * trie->n_words, id);
+}
+
 static gs_status prepare_strings(struct gs_token_trie *trie, struct gs_error *error)
 {
     struct gs_schema_budget budget = {1000000, 1000};
     uint32_t *chars = calloc(trie->n_nodes, sizeof *chars);
     bool *leaves = calloc(trie->n_nodes, sizeof *leaves);
     struct counted *many = malloc(trie->n_vocab * sizeof *many);
-    trie->exits = malloc(trie->n_nodes * sizeof *trie->exits);
-    gs_status status = chars && leaves && many && trie->exits
-                           ? gs_dfa_string(0, UINT32_MAX, &budget, &trie->string, error)
-                           : gs_fail_memory(error, trie->n_nodes * sizeof *trie->exits);
+    gs_status status = chars && leaves && many ? gs_dfa_string(0, UINT32_MAX, &budget, &trie->string, error)
+                                               : gs_fail_memory(error, trie->n_nodes * sizeof *chars);
     if (status != GS_OK)
         goto cleanup;
     count_chars(trie, gs_dfa_next(&trie->string, 0, '"'), chars, leaves);
+    status = list_ways(trie, chars, leaves, error);
+    if (status != GS_OK)
+        goto cleanup;
     for (uint32_t i = 1; i < trie->n_nodes; i++) {
-        if (chars[i] == UINT32_MAX)
+        if (chars[i] == UINT32_MAX || leaves[i])
             continue;
-        if (leaves[i]) {
-            trie->exits[trie->n_exits++] = (struct gs_string_exit){i, chars[i]};
-            continue;
-        }
         for (int32_t id = trie->token[i]; id >= 0; id = trie->next_token[id]) {
             allow(trie->inside, id);
+            note_bytes(trie, i, id);
             for (uint32_t k = chars[i]; k < GS_TRIE_FEW_CHARS; k++)
                 allow(trie->few + k * trie->n_words, id);
             if (chars[i] >= GS_TRIE_FEW_CHARS)
@@ -241,6 +297,16 @@ cleanup:
     free(leaves);
     free(many);
     return status;
+}
+
+void gs_trie_fill_inside(const struct gs_token_trie *trie, uint32_t left, uint64_t *words)
+{
+    const uint64_t *inside = left < GS_TRIE_FEW_CHARS ? trie->few + left * trie->n_words : trie->inside;
+    for (size_t i = 0; i < trie->n_words; i++)
+        words[i] |= inside[i];
+    if (left >= GS_TRIE_FEW_CHARS)
+        for (size_t i = trie->n_many; i-- > 0 && trie->n_chars[i] > left;)
+            words[trie->many[i] / 64] &= ~((uint64_t)1 << (trie->many[i] % 64));
 }
 
 gs_status gs_token_trie_open(const struct gs_vocab *vocab, size_t n_vocab, struct gs_token_trie **out,
@@ -288,6 +354,8 @@ void gs_token_trie_close(struct gs_token_trie *trie)
     free(trie->node);
     free(trie->inside);
     free(trie->few);
+    free(trie->with);
+    free(trie->begins);
     free(trie->many);
     free(trie->n_chars);
     free(trie->exits);

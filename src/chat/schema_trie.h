@@ -11,10 +11,16 @@
 #define GS_TRIE_MAX_BYTES 255 /* longer tokens are never allowed */
 #define GS_TRIE_FEW_CHARS 32
 
-/* A node at which a string is closed. */
+/* Sets of bytes: bit b for byte b of ASCII, and two more. */
+#define GS_TRIE_BEYOND_ASCII 128u /* any other */
+#define GS_TRIE_E2           129u /* 0xE2, with which U+2028 and U+2029 begin: a dot in a pattern is all but those */
+#define GS_TRIE_SETS         130u
+
+/* A node at which a string is closed, or an escape or a character with 0xE2 begins. */
 struct gs_string_exit {
     uint32_t node;
-    uint32_t chars; /* before the quotation mark */
+    uint32_t chars;     /* before it */
+    uint64_t before[3]; /* the set of the bytes in front of it: bit i % 64 of word i / 64 */
 };
 
 struct gs_token_trie {
@@ -37,6 +43,9 @@ struct gs_token_trie {
     size_t n_many;
     struct gs_string_exit *exits;
     size_t n_exits;
+    struct gs_string_exit *begins; /* of escapes, and of characters with 0xE2 */
+    size_t n_begins;
+    uint64_t *with; /* [GS_TRIE_SETS][n_words]: of `inside`, those that have such a byte */
 };
 
 static inline void gs_trie_allow(const struct gs_token_trie *trie, uint32_t node, uint64_t *words)
@@ -44,6 +53,9 @@ static inline void gs_trie_allow(const struct gs_token_trie *trie, uint32_t node
     for (int32_t id = trie->token[node]; id >= 0; id = trie->next_token[id])
         words[id / 64] |= (uint64_t)1 << (id % 64);
 }
+
+/* Allows what stays inside any string of at most `left` more characters (UINT32_MAX: any number). */
+void gs_trie_fill_inside(const struct gs_token_trie *trie, uint32_t left, uint64_t *words);
 
 /* Where a walk through an automaton leaves it. */
 typedef gs_status gs_exit_fn(void *user, uint32_t node, uint8_t label);

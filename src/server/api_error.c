@@ -15,6 +15,8 @@ static const char *type_of(int status)
         return "permission_error";
     case 429:
         return "rate_limit_error";
+    case 505: /* the client's version */
+        return "invalid_request_error";
     default:
         return status >= 500 ? "server_error" : "invalid_request_error";
     }

@@ -1,6 +1,8 @@
 #include "server/chat.h"
 
+#include "base/status.h"
 #include "chat/json_text.h"
+#include "server/chunk.h"
 #include "server/logprob_json.h"
 #include "server/server.h"
 #include "server/usage_json.h"
@@ -23,13 +25,13 @@ struct reply {
     struct gs_server *server;
     struct gs_exchange *exchange;
     struct gs_random_id id;
-    struct gs_text model; /* copied: the request goes before the reply does */
-    char *model_copy;
+    json_t *model;
     json_int_t created;
     bool stream, include_usage, logprobs, as_reasoning, as_reasoning_content;
     json_t *warnings;
     size_t n_choice;
     struct answer *answers; /* [n_choice] */
+    struct gs_chunk chunk;
 };
 
 static json_t *text_json(struct gs_text text)
@@ -45,9 +47,8 @@ static json_t *buffer_json(const struct gs_buffer *buffer)
 /* What every object of a reply begins with. */
 static json_t *begin_object(const struct reply *reply, const char *object)
 {
-    return json_pack("{s:s, s:s, s:I, s:o, s:s+}", "id", reply->id.text, "object", object, "created",
-                     reply->created, "model", text_json(reply->model), "system_fingerprint", "gossamer-",
-                     gs_version());
+    return json_pack("{s:s, s:s, s:I, s:O, s:s+}", "id", reply->id.text, "object", object, "created",
+                     reply->created, "model", reply->model, "system_fingerprint", "gossamer-", gs_version());
 }
 
 static json_t *reasoning_json(const struct reply *reply, struct gs_text text)
@@ -94,6 +95,31 @@ static void speak(struct reply *reply, size_t choice)
     send_chunk(reply, choice, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, NULL);
 }
 
+/* What a token brings. */
+static void send_text(struct reply *reply, const struct gs_event *event, const struct gs_chunk_form *form)
+{
+    if (!gs_chunk_begun(&reply->chunk))
+        gs_chunk_begin(&reply->chunk, begin_object(reply, "chat.completion.chunk"), reply->include_usage);
+    gs_chunk_send(&reply->chunk, reply->exchange, event->choice, form, event->text);
+}
+
+static void send_reasoning(struct reply *reply, const struct gs_event *event)
+{
+    const char *second = reply->as_reasoning_content ? ",\"reasoning_content\":" : NULL;
+    if (reply->as_reasoning)
+        send_text(reply, event, &(struct gs_chunk_form){",\"delta\":{\"reasoning\":", second, "}"});
+    else if (reply->as_reasoning_content)
+        send_text(reply, event, &(struct gs_chunk_form){",\"delta\":{\"reasoning_content\":", NULL, "}"});
+}
+
+static void send_arguments(struct reply *reply, const struct gs_event *event)
+{
+    char open[96];
+    gs_format(open, sizeof open,
+              ",\"delta\":{\"tool_calls\":[{\"index\":%zu,\"function\":{\"arguments\":", event->call);
+    send_text(reply, event, &(struct gs_chunk_form){open, NULL, "}}]}"});
+}
+
 static void stream_choice(struct reply *reply, const struct gs_event *event)
 {
     json_t *delta = NULL, *logprobs = NULL;
@@ -101,23 +127,23 @@ static void stream_choice(struct reply *reply, const struct gs_event *event)
     speak(reply, event->choice);
     switch (event->kind) {
     case GS_EVENT_REASONING:
-        if (!reply->as_reasoning && !reply->as_reasoning_content)
-            return;
-        delta = reasoning_json(reply, event->text);
-        break;
+        send_reasoning(reply, event);
+        return;
+    case GS_EVENT_ARGUMENTS:
+        send_arguments(reply, event);
+        return;
     case GS_EVENT_TEXT:
+        if (!reply->logprobs) {
+            send_text(reply, event, &(struct gs_chunk_form){",\"delta\":{\"content\":", NULL, "}"});
+            return;
+        }
         delta = json_pack("{s:o}", "content", text_json(event->text));
-        if (reply->logprobs)
-            logprobs = json_pack("{s:o, s:n}", "content", logprobs_json(reply, event), "refusal");
+        logprobs = json_pack("{s:o, s:n}", "content", logprobs_json(reply, event), "refusal");
         break;
     case GS_EVENT_CALL:
         delta = json_pack("{s:[{s:I, s:s, s:s, s:{s:o, s:s}}]}", "tool_calls", "index",
                           (json_int_t)event->call, "id", event->call_id, "type", "function", "function",
                           "name", text_json(event->text), "arguments", "");
-        break;
-    case GS_EVENT_ARGUMENTS:
-        delta = json_pack("{s:[{s:I, s:{s:o}}]}", "tool_calls", "index", (json_int_t)event->call, "function",
-                          "arguments", text_json(event->text));
         break;
     case GS_EVENT_CHOICE_DONE:
         delta = json_object();
@@ -288,9 +314,10 @@ static void release(void *user)
         json_decref(answer->logprobs);
     }
     gs_exchange_release(reply->exchange);
+    json_decref(reply->model);
     json_decref(reply->warnings);
+    gs_chunk_free(&reply->chunk);
     free(reply->answers);
-    free(reply->model_copy);
     free(reply);
 }
 
@@ -301,10 +328,10 @@ static struct reply *make_reply(struct gs_server *server, struct gs_exchange *ex
     if (!reply)
         return NULL;
     size_t n_choice = request->n_prompt * request->n_choice;
-    struct gs_text model = request->model.size > 0 ? request->model : gs_text_of(gs_server_model(server));
     *reply = (struct reply){.server = server,
                             .exchange = gs_exchange_hold(exchange),
                             .id = gs_random_id("chatcmpl-"),
+                            .model = gs_server_model_json(server, request->model),
                             .created = (json_int_t)time(NULL),
                             .stream = request->stream,
                             .include_usage = request->include_usage,
@@ -312,15 +339,12 @@ static struct reply *make_reply(struct gs_server *server, struct gs_exchange *ex
                             .as_reasoning = request->as_reasoning,
                             .as_reasoning_content = request->as_reasoning_content,
                             .warnings = json_incref(request->warnings),
-                            .answers = calloc(n_choice, sizeof *reply->answers),
-                            .model_copy = malloc(model.size + 1)};
-    if (!reply->answers || !reply->model_copy) {
+                            .answers = calloc(n_choice, sizeof *reply->answers)};
+    if (!reply->answers || !reply->model) {
         release(reply);
         return NULL;
     }
     reply->n_choice = n_choice;
-    memcpy(reply->model_copy, model.bytes, model.size);
-    reply->model = (struct gs_text){reply->model_copy, model.size};
     return reply;
 }
 

@@ -18,6 +18,7 @@ struct gs_choice {
     struct gs_choice_options options;
     const struct gs_request *request;
     struct gs_sampler *sampler;
+    struct gs_draw draw_ahead;          /* the sampler's next */
     struct gs_source *source;           /* of a script */
     struct gs_steer *steer;             /* NULL: all is free */
     struct gs_harmony_parser *parser;   /* of a chat */
@@ -446,15 +447,29 @@ static gs_status take(struct gs_choice *c, const float *logits, int32_t id, stru
     return GS_OK;
 }
 
-gs_status gs_choice_step(struct gs_choice *c, const float *logits, int32_t *token, struct gs_error *error)
+bool gs_choice_lets_choose(struct gs_choice *c, const struct gs_draw **draw)
 {
-    int32_t id;
+    if (c->steer || c->source || c->request->logprobs || !gs_sampler_is_plain(c->sampler))
+        return false;
+    c->draw_ahead = gs_sampler_ahead(c->sampler, 0);
+    *draw = gs_sampler_is_greedy(c->sampler) ? NULL : &c->draw_ahead;
+    return true;
+}
+
+gs_status gs_choice_step(struct gs_choice *c, const float *logits, int32_t chosen, int32_t *token,
+                         struct gs_error *error)
+{
+    int32_t id = chosen;
     *token = -1;
     if (c->ended)
         return GS_OK;
     if (c->options.limit >= 0 && (int64_t)gs_choice_count(c) >= c->options.limit)
         return end(c, GS_FINISH_LENGTH, error);
-    gs_status status = draw(c, &logits, &id, error);
+    gs_status status = GS_OK;
+    if (chosen >= 0)
+        gs_sampler_count(c->sampler);
+    else
+        status = draw(c, &logits, &id, error);
     if (status != GS_OK)
         return status;
     if (id < 0) /* a script that ran out */

@@ -7,6 +7,7 @@
 
 #include "chat/assemble.h"
 #include "chat/markers.h"
+#include "engine/sample.h"
 #include "server/events.h"
 #include "server/request.h"
 #include "server/steer.h"
@@ -37,11 +38,17 @@ gs_status gs_choice_open(const struct gs_choice_options *options, struct gs_choi
 void gs_choice_close(struct gs_choice *choice);
 
 /*
- * Draws the next token and makes events of it. logits [n_vocab]; NULL: from the script. *token is what a
- * model is to be given next, -1 if the choice has ended (its last event was CHOICE_DONE). Errors: memory, and
- * GS_NON_FINITE.
+ * May the next token be chosen where the logits are: does nothing else need them? *draw [valid until the next
+ * step]: how; NULL: greedily.
  */
-gs_status gs_choice_step(struct gs_choice *choice, const float *logits, int32_t *token,
+bool gs_choice_lets_choose(struct gs_choice *choice, const struct gs_draw **draw);
+
+/*
+ * Draws the next token and makes events of it. logits [n_vocab]; NULL: from the script. `chosen`: the token
+ * that was chosen so, and no logits are looked at; -1: none was. *token is what a model is to be given next,
+ * -1 if the choice has ended (its last event was CHOICE_DONE). Errors: memory, and GS_NON_FINITE.
+ */
+gs_status gs_choice_step(struct gs_choice *choice, const float *logits, int32_t chosen, int32_t *token,
                          struct gs_error *error);
 
 /* No more tokens: the context is full. */

@@ -1,5 +1,6 @@
 #include "server/completions.h"
 
+#include "server/chunk.h"
 #include "server/logprob_json.h"
 #include "server/server.h"
 #include "server/usage_json.h"
@@ -19,19 +20,19 @@ struct reply {
     struct gs_server *server;
     struct gs_exchange *exchange;
     struct gs_random_id id;
-    char *model;
-    size_t model_size;
+    json_t *model;
     json_int_t created;
     bool stream, include_usage, logprobs, top;
     size_t n_choice;
     struct answer *answers; /* [n_choice] */
+    struct gs_chunk chunk;
 };
 
 static json_t *begin_object(const struct reply *reply)
 {
-    return json_pack("{s:s, s:s, s:I, s:s%, s:s+}", "id", reply->id.text, "object", "text_completion",
-                     "created", reply->created, "model", reply->model, reply->model_size,
-                     "system_fingerprint", "gossamer-", gs_version());
+    return json_pack("{s:s, s:s, s:I, s:O, s:s+}", "id", reply->id.text, "object", "text_completion",
+                     "created", reply->created, "model", reply->model, "system_fingerprint", "gossamer-",
+                     gs_version());
 }
 
 /* Characters of UTF-8: what offsets count. */
@@ -102,6 +103,15 @@ static void send_chunk(struct reply *reply, json_t *choice)
     gs_stream_json(reply->exchange, NULL, chunk);
 }
 
+/* What a token brings. */
+static void send_text(struct reply *reply, const struct gs_event *event)
+{
+    static const struct gs_chunk_form form = {",\"text\":", NULL, ""};
+    if (!gs_chunk_begun(&reply->chunk))
+        gs_chunk_begin(&reply->chunk, begin_object(reply), reply->include_usage);
+    gs_chunk_send(&reply->chunk, reply->exchange, event->choice, &form, event->text);
+}
+
 static void stream(struct reply *reply, const struct gs_event *event)
 {
     struct answer *answer = &reply->answers[event->choice];
@@ -111,7 +121,11 @@ static void stream(struct reply *reply, const struct gs_event *event)
         gs_stream_comment(reply->exchange);
         break;
     case GS_EVENT_TEXT:
-        if (reply->logprobs && (logprobs = make_lists()))
+        if (!reply->logprobs) {
+            send_text(reply, event);
+            break;
+        }
+        if ((logprobs = make_lists()))
             add_logprobs(reply, answer, logprobs, event);
         send_chunk(reply, choice_json(event->choice, json_stringn(event->text.bytes, event->text.size),
                                       logprobs, json_null()));
@@ -197,8 +211,9 @@ static void release(void *user)
         json_decref(reply->answers[i].logprobs);
     }
     gs_exchange_release(reply->exchange);
+    json_decref(reply->model);
+    gs_chunk_free(&reply->chunk);
     free(reply->answers);
-    free(reply->model);
     free(reply);
 }
 
@@ -209,24 +224,21 @@ static struct reply *make_reply(struct gs_server *server, struct gs_exchange *ex
     if (!reply)
         return NULL;
     size_t n_choice = request->n_prompt * request->n_choice;
-    struct gs_text model = request->model.size > 0 ? request->model : gs_text_of(gs_server_model(server));
     *reply = (struct reply){.server = server,
                             .exchange = gs_exchange_hold(exchange),
                             .id = gs_random_id("cmpl-"),
+                            .model = gs_server_model_json(server, request->model),
                             .created = (json_int_t)time(NULL),
                             .stream = request->stream,
                             .include_usage = request->include_usage,
                             .logprobs = request->logprobs,
                             .top = request->n_top_logprobs > 0,
-                            .answers = calloc(n_choice, sizeof *reply->answers),
-                            .model = malloc(model.size + 1),
-                            .model_size = model.size};
+                            .answers = calloc(n_choice, sizeof *reply->answers)};
     if (!reply->answers || !reply->model) {
         release(reply);
         return NULL;
     }
     reply->n_choice = n_choice;
-    memcpy(reply->model, model.bytes, model.size);
     return reply;
 }
 

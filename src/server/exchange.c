@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "base/utf8.h"
 #include "chat/json_load.h"
+#include "chat/json_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -215,17 +216,18 @@ void gs_reply_bytes(struct gs_exchange *exchange, int status, const char *conten
     pthread_mutex_unlock(&exchange->mutex);
 }
 
-static int append_dump(const char *bytes, size_t size, void *user)
+/* Numbers so that they read back equal, in as few digits as that takes. */
+static gs_status print_json(struct gs_buffer *text, const json_t *value)
 {
-    return gs_buffer_append(user, bytes, size, NULL) == GS_OK ? 0 : -1;
+    struct gs_writer writer = {.buffer = text};
+    gs_write_json(&writer, value);
+    return writer.status;
 }
-
-#define JSON_FORM (JSON_COMPACT | JSON_REAL_PRECISION(9) | JSON_ENCODE_ANY)
 
 void gs_reply_json(struct gs_exchange *exchange, int status, json_t *body)
 {
     struct gs_buffer text = {0};
-    if (body && json_dump_callback(body, append_dump, &text, JSON_FORM) == 0)
+    if (body && print_json(&text, body) == GS_OK)
         gs_reply_bytes(exchange, status, "application/json", text.data, text.size);
     else
         gs_reply_bytes(exchange, 503, "application/json",
@@ -313,7 +315,7 @@ void gs_stream_text(struct gs_exchange *exchange, const char *event, const char 
 void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *data)
 {
     struct gs_buffer text = {0};
-    if (!gs_exchange_gone(exchange) && data && json_dump_callback(data, append_dump, &text, JSON_FORM) == 0)
+    if (!gs_exchange_gone(exchange) && data && print_json(&text, data) == GS_OK)
         send(exchange, event, text.data, text.size);
     gs_buffer_free(&text);
     json_decref(data);

@@ -1,14 +1,17 @@
 /*
  * libmicrohttpd's threads read requests and send what exchanges have; a connection with nothing to do is
- * suspended and costs no thread. A watcher sees what libmicrohttpd does not look for: clients that leave
- * while their connection is suspended, and heads that arrive a byte at a time. A waker resumes connections:
- * each costs a system call, which the thread of the engine is spared.
+ * suspended and costs no thread. It gets its connections from front.c, once their first head is one. A
+ * watcher sees what libmicrohttpd does not look for: clients that leave while their connection is suspended,
+ * and heads that arrive a byte at a time. A waker resumes connections: each costs a system call, which the
+ * thread of the engine is spared.
  */
 #include "server/http_daemon.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/system.h"
+#include "server/front.h"
+#include "server/head.h"
 #include "server/listen.h"
 
 #include <errno.h>
@@ -20,20 +23,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define N_THREAD          2
-#define MAX_CONNECTIONS   4000u
-#define MAX_PER_PEER      2000u
-#define CONNECTION_MEMORY (32u << 10) /* of each: bounds the head, together with the two below */
-#define MAX_HEAD          (16u << 10)
-#define IDLE_SECONDS      30u  /* without a byte, in either direction */
-#define HEAD_SECONDS      10.0 /* from the first connection to the end of the first head */
-#define KEEP_SECONDS      75.0 /* between the requests of a connection, the next head included */
-#define BODY_SECONDS      30.0 /* and for each MIN_RATE bytes one more */
-#define MIN_RATE          16384.0
-#define MAX_BODIES        8u             /* of the largest size, all requests under way together */
-#define MAX_DRAIN         (256ull << 20) /* a body that is too long is read so far, to be answered */
-#define STREAM_BLOCK      16384
-#define WATCH_MS          100
+#define N_THREAD        2
+#define MAX_CONNECTIONS 4000u
+#define MAX_PER_PEER    2000u
+#define CONNECTION_MEMORY                                                                                    \
+    (48u << 10)           /* of each: more than GS_HEAD_MAX_*, so that too much of those is told here */
+#define IDLE_SECONDS 30u  /* without a byte, in either direction */
+#define HEAD_SECONDS 10.0 /* from the first connection to the end of the first head */
+#define KEEP_SECONDS 75.0 /* between the requests of a connection, the next head included */
+#define BODY_SECONDS 30.0 /* and for each MIN_RATE bytes one more */
+#define MIN_RATE     16384.0
+#define MAX_BODIES   8u             /* of the largest size, all requests under way together */
+#define MAX_DRAIN    (256ull << 20) /* a body that is too long is read so far, to be answered */
+#define STREAM_BLOCK 16384
+#define WATCH_MS     100
 
 /* A connection, from accept to close. */
 struct link {
@@ -42,6 +45,7 @@ struct link {
     int socket;
     double since; /* accepted, or the last request ended */
     bool first, busy;
+    bool watched; /* its answer is under way, for a client that is there as far as is known */
 };
 
 /* A request under way. */
@@ -63,11 +67,13 @@ struct gs_http {
     struct gs_http_options options;
     int listener, port;
     struct MHD_Daemon *daemon;
+    struct gs_front *front;
     pthread_mutex_t mutex; /* of the two lists */
     struct link *links;
     struct sender *senders;
     size_t n_sender;
-    size_t n_exchange, n_link;
+    size_t n_exchange, n_link;   /* ever */
+    size_t n_open;               /* links */
     _Atomic uint64_t body_bytes; /* of all senders */
     pthread_t watcher, waker;
     bool has_watcher, has_waker;
@@ -92,6 +98,7 @@ static void notice_connection(void *user, struct MHD_Connection *connection, voi
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         *link = (struct link){.after = http->links, .since = gs_clock_seconds(), .first = true};
         link->number = ++http->n_link;
+        http->n_open++;
         link->socket = info ? info->connect_fd : -1;
         if (link->after)
             link->after->before = link;
@@ -101,6 +108,7 @@ static void notice_connection(void *user, struct MHD_Connection *connection, voi
         *(link->before ? &link->before->after : &http->links) = link->after;
         if (link->after)
             link->after->before = link->before;
+        http->n_open--;
         free(link);
         *context = NULL;
     }
@@ -151,14 +159,53 @@ static void list_watched(struct gs_http *http, struct watched *watched)
     }
 }
 
+/*
+ * Under the mutex. libmicrohttpd can miss that a client closes while its body is still coming, or just before
+ * its answer, and would keep the socket until IDLE_SECONDS are over: a few thousand such clients would be all
+ * that there is room for. Both directions shut is an event that it does not miss.
+ */
+static void close_left(struct gs_http *http, struct pollfd **polls, size_t *capacity)
+{
+    size_t count = 0;
+    if (http->n_open > *capacity) {
+        struct pollfd *more = realloc(*polls, 2 * http->n_open * sizeof *more);
+        if (!more)
+            return;
+        *polls = more;
+        *capacity = 2 * http->n_open;
+    }
+    for (struct link *link = http->links; link; link = link->after)
+        link->watched = false;
+    for (struct sender *sender = http->senders; sender; sender = sender->after)
+        if (sender->link)
+            sender->link->watched = sender->dispatched && !gs_exchange_gone(sender->exchange);
+    for (struct link *link = http->links; link; link = link->after)
+        (*polls)[count++] =
+            (struct pollfd){.fd = link->watched ? -1 : link->socket, .events = GS_SYSTEM_POLL_LEFT};
+    if (poll(*polls, (nfds_t)count, 0) <= 0)
+        return;
+    count = 0;
+    for (struct link *link = http->links; link; link = link->after)
+        if ((*polls)[count++].revents & (GS_SYSTEM_POLL_LEFT | POLLHUP | POLLERR))
+            shutdown(link->socket, SHUT_RDWR);
+}
+
 static void *watch(void *user)
 {
     struct gs_http *http = user;
     struct watched watched = {0};
+    struct pollfd *polls = NULL;
+    size_t capacity = 0;
+    double swept = 0.0;
     while (!atomic_load(&http->stops)) {
+        double now = gs_clock_seconds();
         pthread_mutex_lock(&http->mutex);
         list_watched(http, &watched);
-        close_slow_heads(http, gs_clock_seconds());
+        if (now - swept >= 1e-3 * WATCH_MS) {
+            close_slow_heads(http, now);
+            close_left(http, &polls, &capacity);
+            swept = now;
+        }
         pthread_mutex_unlock(&http->mutex);
         int ready = poll(watched.polls, (nfds_t)watched.count, WATCH_MS);
         for (size_t i = 0; i < watched.count; i++) {
@@ -170,6 +217,7 @@ static void *watch(void *user)
     }
     free(watched.polls);
     free(watched.exchanges);
+    free(polls);
     return NULL;
 }
 
@@ -177,8 +225,8 @@ static void *watch(void *user)
 
 struct head {
     struct gs_exchange *exchange;
-    size_t bytes, n_length, n_coding, n_query;
-    bool too_many, out_of_memory;
+    size_t bytes, n_length, n_coding, n_host;
+    bool too_many, no_name, out_of_memory;
 };
 
 static enum MHD_Result read_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -189,7 +237,9 @@ static enum MHD_Result read_header(void *user, enum MHD_ValueKind kind, const ch
     head->bytes += strlen(name) + (value ? strlen(value) : 0) + 4;
     head->n_length += strcasecmp(name, "Content-Length") == 0;
     head->n_coding += strcasecmp(name, "Transfer-Encoding") == 0;
-    if (exchange->n_header == GS_MAX_HEADERS || head->bytes > MAX_HEAD) {
+    head->n_host += strcasecmp(name, "Host") == 0;
+    head->no_name |= !gs_head_is_token(name, strlen(name));
+    if (exchange->n_header == GS_MAX_HEADERS || head->bytes > GS_HEAD_MAX_BYTES) {
         head->too_many = true;
         return MHD_NO;
     }
@@ -231,7 +281,13 @@ static int check_framing(const struct gs_http *http, const struct head *head, st
         return gs_api_fail(error, 503, NULL, "memory is out");
     if (head->too_many)
         return gs_api_fail(error, 431, NULL, "the head is too long: at most %d lines and %u bytes are read",
-                           GS_MAX_HEADERS, MAX_HEAD);
+                           GS_MAX_HEADERS, GS_HEAD_MAX_BYTES);
+    if (strlen(head->exchange->path) > GS_HEAD_MAX_TARGET)
+        return gs_api_fail(error, 414, "uri_too_long", "the path is too long: at most %u bytes are read",
+                           GS_HEAD_MAX_TARGET);
+    if (head->no_name || head->n_host > 1)
+        return gs_api_fail(error, 400, "malformed_request",
+                           "header lines have to be NAME: VALUE, with one Host among them");
     if (head->n_length > 1 || (head->n_length > 0 && head->n_coding > 0) || head->n_coding > 1)
         return gs_api_fail(error, 400, NULL,
                            "one Content-Length or one Transfer-Encoding is expected, not several");
@@ -332,6 +388,19 @@ static void *wake_senders(void *user)
     return NULL;
 }
 
+/*
+ * An end with an error leaves the connection open in libmicrohttpd until something else wakes its thread. A
+ * byte that cannot be sent any more closes it at once, and no client takes the stream for whole.
+ */
+static ssize_t break_off(const struct sender *sender, char *buffer)
+{
+    if (!sender->link || sender->link->socket < 0)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    shutdown(sender->link->socket, SHUT_RDWR);
+    buffer[0] = '\n';
+    return 1;
+}
+
 static ssize_t read_stream(void *user, uint64_t position, char *buffer, size_t size)
 {
     struct sender *sender = user;
@@ -341,7 +410,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *buffer, size_t s
     pthread_mutex_lock(&exchange->mutex);
     size_t left = exchange->out.size - exchange->out_at;
     if (atomic_load(&exchange->gone)) {
-        result = MHD_CONTENT_READER_END_WITH_ERROR;
+        result = break_off(sender, buffer);
     } else if (left > 0) {
         size_t count = left < size ? left : size;
         memcpy(buffer, exchange->out.data + exchange->out_at, count);
@@ -544,23 +613,46 @@ static void log_line(void *user, const char *format, va_list arguments)
     gs_server_log(http->options.server, "http: %s", gs_quote(line).text);
 }
 
-static gs_status start_daemon(struct gs_http *http, bool v6, struct gs_error *error)
+static void take(void *user, int socket, const struct sockaddr *address, socklen_t length)
+{
+    struct gs_http *http = user;
+    MHD_add_connection(http->daemon, socket, address, length); /* closes it where it refuses */
+}
+
+static void log_refused(void *user, int status, const char *message)
+{
+    struct gs_http *http = user;
+    gs_server_log(http->options.server, "http: %d: %s", status, message);
+}
+
+static gs_status start_daemon(struct gs_http *http, struct gs_error *error)
 {
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                     MHD_USE_ERROR_LOG | (v6 ? MHD_USE_IPv6 : 0u);
+                     MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET;
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, answer, http, MHD_OPTION_EXTERNAL_LOGGER, log_line, http,
-        MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)N_THREAD,
-        MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, MAX_PER_PEER,
-        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED, complete,
-        http, MHD_OPTION_NOTIFY_CONNECTION, notice_connection, http, MHD_OPTION_END);
+        MHD_OPTION_THREAD_POOL_SIZE, (unsigned)N_THREAD, MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, MAX_PER_PEER, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_NOTIFY_COMPLETED, complete, http, MHD_OPTION_NOTIFY_CONNECTION, notice_connection, http,
+        MHD_OPTION_END);
     return http->daemon ? GS_OK : gs_fail(error, GS_IO, "libmicrohttpd cannot start on port %d", http->port);
+}
+
+static gs_status start_front(struct gs_http *http, struct gs_error *error)
+{
+    struct gs_front_options options = {.listener = http->listener,
+                                       .max_callers = MAX_CONNECTIONS,
+                                       .max_per_peer = MAX_PER_PEER,
+                                       .head_seconds = HEAD_SECONDS,
+                                       .take = take,
+                                       .refused = log_refused,
+                                       .user = http};
+    return gs_front_open(&options, &http->front, error);
 }
 
 gs_status gs_http_open(const struct gs_http_options *options, struct gs_http **out, struct gs_error *error)
 {
-    bool v6 = false;
     *out = NULL;
     struct gs_http *http = calloc(1, sizeof *http);
     if (!http)
@@ -570,15 +662,17 @@ gs_status gs_http_open(const struct gs_http_options *options, struct gs_http **o
     pthread_mutex_init(&http->mutex, NULL);
     pthread_mutex_init(&http->wake_mutex, NULL);
     pthread_cond_init(&http->wakes, NULL);
-    gs_status status = gs_listen(options->host, options->port, &http->listener, &http->port, &v6, error);
+    gs_status status = gs_listen(options->host, options->port, &http->listener, &http->port, error);
     if (status == GS_OK)
-        status = start_daemon(http, v6, error);
+        status = start_daemon(http, error);
     if (status == GS_OK) {
         http->has_waker = pthread_create(&http->waker, NULL, wake_senders, http) == 0;
         http->has_watcher = http->has_waker && pthread_create(&http->watcher, NULL, watch, http) == 0;
         if (!http->has_watcher)
             status = gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
     }
+    if (status == GS_OK)
+        status = start_front(http, error);
     if (status != GS_OK) {
         gs_http_close(http);
         return status;
@@ -594,7 +688,7 @@ int gs_http_port(const struct gs_http *http)
 
 void gs_http_quiesce(struct gs_http *http)
 {
-    MHD_quiesce_daemon(http->daemon);
+    gs_front_quiesce(http->front);
 }
 
 size_t gs_http_pending(struct gs_http *http)
@@ -612,6 +706,7 @@ void gs_http_close(struct gs_http *http)
     if (!http)
         return;
     atomic_store(&http->stops, true);
+    gs_front_close(http->front);
     if (http->has_watcher)
         pthread_join(http->watcher, NULL);
     pthread_mutex_lock(&http->mutex);

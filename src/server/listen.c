@@ -34,7 +34,7 @@ static int open_socket(const struct addrinfo *info)
     return -1;
 }
 
-gs_status gs_listen(const char *host, int wanted, int *listener, int *port, bool *v6, struct gs_error *error)
+gs_status gs_listen(const char *host, int wanted, int *listener, int *port, struct gs_error *error)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
@@ -49,7 +49,6 @@ gs_status gs_listen(const char *host, int wanted, int *listener, int *port, bool
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--host %s: an address is expected, such as 127.0.0.1 or 0.0.0.0",
                        gs_quote(host).text);
-    *v6 = found->ai_family == AF_INET6;
     *listener = open_socket(found);
     int reason = errno;
     freeaddrinfo(found);

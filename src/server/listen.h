@@ -5,6 +5,6 @@
 #include "gossamer.h"
 
 /* `host` is an address or "localhost"; port 0 takes a free one. *port is the one that it is. */
-gs_status gs_listen(const char *host, int wanted, int *listener, int *port, bool *v6, struct gs_error *error);
+gs_status gs_listen(const char *host, int wanted, int *listener, int *port, struct gs_error *error);
 
 #endif

@@ -302,7 +302,7 @@ struct gs_message_reply *gs_message_reply_make(struct gs_server *server, struct 
     pthread_mutex_init(&reply->mutex, NULL);
     atomic_init(&reply->references, 2);
     reply->exchange = gs_exchange_hold(exchange);
-    reply->model = model.bytes ? json_stringn(model.bytes, model.size) : json_string(gs_server_model(server));
+    reply->model = gs_server_model_json(server, model);
     reply->id = gs_random_id("msg_");
     reply->n_prompt = n_prompt;
     reply->content = json_array();

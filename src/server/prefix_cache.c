@@ -230,32 +230,36 @@ static struct entry *make_entry(struct gs_prefix_cache *cache, size_t scope, siz
     return NULL;
 }
 
-/* A file becomes an entry. */
-static void take_loaded(struct gs_prefix_cache *cache, size_t scope, const struct gs_prefix_loaded *loaded)
+/* A file becomes an entry, with as many of its marks as fit; false if not all of it is in memory then. */
+static bool take_loaded(struct gs_prefix_cache *cache, size_t scope, const struct gs_prefix_loaded *loaded)
 {
     const struct gs_prefix_head *head = &loaded->index.head;
     struct entry *entry = make_entry(cache, scope, (size_t)head->n_tokens);
+    bool whole = true;
     if (!entry)
-        return;
+        return false;
     gs_status status = gs_session_import(entry->session, loaded->index.tokens, (size_t)head->n_tokens,
                                          loaded->body.export, loaded->body.export_bytes, NULL);
     entry->least = (size_t)head->least;
     entry->stored = true;
-    for (size_t i = 0; i < head->n_mark && status == GS_OK; i++) {
+    for (size_t i = 0; i < head->n_mark && status == GS_OK && whole; i++) {
         struct gs_prefix_mark mark = {.count = (size_t)loaded->index.places[i].count,
                                       .least = (size_t)loaded->index.places[i].least};
-        status =
-            gs_buffer_append(&mark.rings, loaded->body.rings[i], (size_t)loaded->index.places[i].bytes, NULL);
-        if (status == GS_OK)
+        size_t bytes = (size_t)loaded->index.places[i].bytes;
+        whole = bytes <= cache->max_bytes - entry->bytes;
+        if (whole)
+            status = gs_buffer_append(&mark.rings, loaded->body.rings[i], bytes, NULL);
+        if (whole && status == GS_OK)
             add_mark(cache, entry, false, &mark);
         gs_buffer_free(&mark.rings);
     }
     if (status != GS_OK || !make_room(cache, entry->bytes)) { /* the marks have come to it */
         free_entry(entry);
-        return;
+        return false;
     }
     link_entry(cache, entry);
     atomic_fetch_add(&cache->n_loaded, 1);
+    return whole;
 }
 
 static struct entry *find_best(struct gs_prefix_cache *cache, size_t scope, const int32_t *tokens,
@@ -284,7 +288,8 @@ static void fetch(struct gs_prefix_cache *cache, size_t scope, const int32_t *to
     if (!cache->store || gs_prefix_store_find(cache->store, scope, tokens, count) < most + LEAST_GAIN ||
         !gs_prefix_store_load(cache->store, scope, tokens, count, &loaded))
         return;
-    take_loaded(cache, scope, &loaded);
+    if (!take_loaded(cache, scope, &loaded)) /* else it would be read again for each request */
+        gs_prefix_store_rest(cache->store, &loaded);
     gs_prefix_loaded_close(&loaded);
 }
 

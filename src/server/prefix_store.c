@@ -1,5 +1,6 @@
 #include "server/prefix_store.h"
 
+#include "base/clock.h"
 #include "base/file_write.h"
 #include "base/status.h"
 #include "base/system.h"
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 #define NAME_FORMAT "p-%016llx.kv"
-#define NAME_BYTES  21 /* of "p-0123456789abcdef.kv" */
+#define NAME_BYTES  GS_PREFIX_NAME_BYTES
 #define SECRET_NAME "secret"
 
 /* A file of the folder. */
@@ -28,6 +29,7 @@ struct record {
     char name[NAME_BYTES + 1];
     uint64_t bytes;
     int64_t used; /* nanoseconds since 1970 */
+    double rests; /* not to be read before: it could not be opened, or was of no use */
     /* of this identity: what is in it; else tokens is NULL */
     struct gs_prefix_tag tag;
     int32_t *tokens; /* [count] */
@@ -248,9 +250,10 @@ static struct record *find_best(struct gs_prefix_store *store, size_t scope, con
 {
     struct gs_prefix_tag tag = tag_of(store, scope);
     struct record *best = NULL;
+    double time = gs_clock_seconds();
     *most = 0;
     for (struct record *record = store->records; record; record = record->after) {
-        size_t n = has_tag(record, &tag) ? usable(record, tokens, count) : 0;
+        size_t n = has_tag(record, &tag) && record->rests <= time ? usable(record, tokens, count) : 0;
         if (n > *most) {
             *most = n;
             best = record;
@@ -307,11 +310,28 @@ void gs_prefix_loaded_close(struct gs_prefix_loaded *loaded)
     *loaded = (struct gs_prefix_loaded){0};
 }
 
-static enum gs_prefix_verdict open_loaded(const struct gs_prefix_store *store, const char *path,
-                                          struct gs_prefix_loaded *out)
+/* Under the mutex. */
+static struct record *find_name(struct gs_prefix_store *store, const char *name)
 {
-    struct gs_error error;
-    if (gs_file_map_open(path, NULL, &out->map, &error) != GS_OK)
+    struct record *record = store->records;
+    while (record && strcmp(record->name, name) != 0)
+        record = record->after;
+    return record;
+}
+
+void gs_prefix_store_rest(struct gs_prefix_store *store, const struct gs_prefix_loaded *loaded)
+{
+    pthread_mutex_lock(&store->mutex);
+    struct record *record = find_name(store, loaded->name);
+    if (record)
+        record->rests = gs_clock_seconds() + store->options.rest_seconds;
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static enum gs_prefix_verdict open_loaded(const struct gs_prefix_store *store, const char *path,
+                                          struct gs_prefix_loaded *out, struct gs_error *error)
+{
+    if (gs_file_map_open(path, NULL, &out->map, error) != GS_OK)
         return GS_PREFIX_FOREIGN;
     enum gs_prefix_verdict verdict =
         gs_prefix_index_read(out->map->descriptor, out->map->size, store->options.identity,
@@ -321,37 +341,54 @@ static enum gs_prefix_verdict open_loaded(const struct gs_prefix_store *store, c
     return verdict;
 }
 
+/* What becomes of a file that was to be taken and cannot be: `verdict`, or why it could not be opened. */
+static void turn_down(struct gs_prefix_store *store, const struct gs_prefix_loaded *loaded,
+                      enum gs_prefix_verdict verdict, const struct gs_error *error)
+{
+    struct stat info;
+    bool unopened = !loaded->map && fstatat(store->descriptor, loaded->name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (verdict == GS_PREFIX_DAMAGED)
+        say(store, "cache folder: %s is damaged and has been removed", loaded->name);
+    else if (unopened)
+        say(store, "cache folder: %s; tried again in %.0f seconds", error->message,
+            store->options.rest_seconds);
+    if (unopened) {
+        gs_prefix_store_rest(store, loaded);
+        return;
+    }
+    pthread_mutex_lock(&store->mutex);
+    struct record *record = find_name(store, loaded->name);
+    if (record && verdict == GS_PREFIX_DAMAGED)
+        drop(store, record);
+    else if (record) /* gone, or another's now */
+        forget(store, record);
+    pthread_mutex_unlock(&store->mutex);
+}
+
 bool gs_prefix_store_load(struct gs_prefix_store *store, size_t scope, const int32_t *tokens, size_t count,
                           struct gs_prefix_loaded *out)
 {
     struct gs_buffer path = {0};
+    struct gs_error error = {0};
     size_t most;
     *out = (struct gs_prefix_loaded){0};
     pthread_mutex_lock(&store->mutex);
     struct record *record = find_best(store, scope, tokens, count, &most);
     gs_status status = record ? make_path(store, record->name, &path, NULL) : GS_IO;
-    if (status == GS_OK)
+    if (status == GS_OK) {
+        memcpy(out->name, record->name, sizeof record->name);
         use(store, record);
+    }
     pthread_mutex_unlock(&store->mutex);
     if (status != GS_OK)
         return false;
-    enum gs_prefix_verdict verdict = open_loaded(store, path.data, out);
+    enum gs_prefix_verdict verdict = open_loaded(store, path.data, out, &error);
     /* Meanwhile another may be at this name, of another key: only what is in the file itself counts. */
     struct gs_prefix_tag tag = tag_of(store, scope);
     bool good = verdict == GS_PREFIX_GOOD && memcmp(&out->index.head.tag, &tag, sizeof tag) == 0;
     if (!good) {
-        if (verdict == GS_PREFIX_DAMAGED)
-            say(store, "cache folder: %s is damaged and has been removed", gs_quote(path.data).text);
+        turn_down(store, out, verdict, &error);
         gs_prefix_loaded_close(out);
-        pthread_mutex_lock(&store->mutex);
-        for (record = store->records; record; record = record->after)
-            if (strcmp(record->name, path.data + store->folder.size + 1) == 0)
-                break;
-        if (record && verdict == GS_PREFIX_DAMAGED)
-            drop(store, record);
-        else if (record) /* gone, or not to be opened now */
-            forget(store, record);
-        pthread_mutex_unlock(&store->mutex);
     }
     gs_buffer_free(&path);
     return good;

@@ -13,6 +13,8 @@
 
 #include "server/prefix_file.h"
 
+#define GS_PREFIX_NAME_BYTES 21 /* of "p-0123456789abcdef.kv" */
+
 struct gs_prefix_store;
 
 struct gs_prefix_store_options {
@@ -22,6 +24,7 @@ struct gs_prefix_store_options {
     size_t max_tokens;       /* of a timeline */
     const char *const *keys; /* [n_key]: scope i is of keys[i - 1], scope 0 of all; borrowed */
     size_t n_key;
+    double rest_seconds; /* of a file that cannot be opened, or was given back: it is not read meanwhile */
     void (*log)(void *user, const char *line); /* may be NULL */
     void *log_user;
 };
@@ -38,6 +41,7 @@ void gs_prefix_store_close(struct gs_prefix_store *store);
 
 /* A file that has been found whole. */
 struct gs_prefix_loaded {
+    char name[GS_PREFIX_NAME_BYTES + 1]; /* in the folder */
     struct gs_file_map *map;
     struct gs_prefix_index index;
     struct gs_prefix_body body;
@@ -46,10 +50,13 @@ struct gs_prefix_loaded {
 /* How many of tokens [count] the best file would give. */
 size_t gs_prefix_store_find(struct gs_prefix_store *store, size_t scope, const int32_t *tokens, size_t count);
 
-/* That file, which then counts as used; false if it is gone or damaged. */
+/* That file, which then counts as used; false if it is gone, damaged or cannot be opened. */
 bool gs_prefix_store_load(struct gs_prefix_store *store, size_t scope, const int32_t *tokens, size_t count,
                           struct gs_prefix_loaded *out);
 void gs_prefix_loaded_close(struct gs_prefix_loaded *loaded);
+
+/* It was of no use, for want of memory: it rests. */
+void gs_prefix_store_rest(struct gs_prefix_store *store, const struct gs_prefix_loaded *loaded);
 
 /* The file of exactly these tokens, if there is one, counts as used. */
 void gs_prefix_store_touch(struct gs_prefix_store *store, size_t scope, const int32_t *tokens, size_t count);

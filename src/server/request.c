@@ -22,6 +22,7 @@ struct gs_request *gs_request_make(void)
     request->sampling = gs_sampling_default();
     request->n_choice = 1;
     request->max_tokens = -1;
+    request->reasoning_budget = -1;
     request->parallel_tool_calls = true;
     request->as_reasoning = request->as_reasoning_content = true;
     return request;

@@ -68,6 +68,7 @@ struct gs_request {
     /* how much, and how */
     size_t n_choice;             /* of each prompt */
     int64_t max_tokens;          /* reasoning included; -1: as many as the context holds */
+    int64_t reasoning_budget;    /* tokens of reasoning, then an answer has to begin; -1: none is set */
     struct gs_sampling sampling; /* its bias is `bias` */
     bool seeded;                 /* choice i of a seeded request draws with seed + i */
     struct gs_logit_bias *bias;

@@ -203,6 +203,8 @@ int gs_request_read_chat(struct gs_server *server, json_t *body, struct gs_reque
     if (status == 0)
         status = read_reasoning_format(body, request, error);
     if (status == 0)
+        status = gs_read_integer(body, "reasoning_budget", 0, INT64_MAX, &request->reasoning_budget, error);
+    if (status == 0)
         status = refuse_unsupported(body, error);
     if (status == 0)
         status = read_conversation(server, body, request, error);

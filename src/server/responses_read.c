@@ -288,6 +288,7 @@ static int read_fields(json_t *body, struct gs_responses_request *request, struc
         {"temperature", "temperature"},
         {"top_p", "top_p"},
         {"top_k", "top_k"},
+        {"reasoning_budget", "reasoning_budget"},
         {"min_p", "min_p"},
         {"seed", "seed"},
         {"presence_penalty", "presence_penalty"},

@@ -40,6 +40,7 @@ struct gs_sequence {
     size_t boundary;                   /* the prefix of this length is kept on the way; 0: none */
     int32_t pending;                   /* drawn and to be run next; -1: none */
     size_t n_step;                     /* tokens of the step under way */
+    int32_t chosen;                    /* by the backend in this step; -1: none */
     bool decodes, ended;
     double last_token;
 };

@@ -131,7 +131,7 @@ gs_status gs_sequence_start(struct gs_scheduler *s, struct gs_task *task, bool *
     sequence->task = task;
     sequence->index = task->n_started;
     sequence->prompt_index = prompt_index;
-    sequence->pending = -1;
+    sequence->pending = sequence->chosen = -1;
     gs_status status = open_choice(s, sequence, error);
     if (status == GS_OK)
         status = copy_prompt(sequence, &task->request->prompts[prompt_index], error);
@@ -186,7 +186,7 @@ static void draw(struct gs_scheduler *s, struct gs_sequence *sequence)
 {
     struct gs_error error;
     const float *logits = sequence->timeline.session ? gs_session_logits(sequence->timeline.session) : NULL;
-    gs_status status = gs_choice_step(sequence->choice, logits, &sequence->pending, &error);
+    gs_status status = gs_choice_step(sequence->choice, logits, sequence->chosen, &sequence->pending, &error);
     note_token(s, sequence);
     if (status != GS_OK)
         fail_sequence(sequence, status, &error);
@@ -239,7 +239,12 @@ struct step {
 static void add_item(struct gs_scheduler *s, struct step *step, struct gs_sequence *sequence,
                      const int32_t *tokens, size_t count, enum gs_want want)
 {
-    s->items[step->n_item] = (struct gs_batch_item){sequence->timeline.session, tokens, count, want};
+    s->items[step->n_item] = (struct gs_batch_item){.session = sequence->timeline.session,
+                                                    .tokens = tokens,
+                                                    .n_tokens = count,
+                                                    .want = want,
+                                                    .chosen = &sequence->chosen};
+    sequence->chosen = -1;
     s->stepping[step->n_item++] = sequence;
     sequence->n_step = count;
 }
@@ -249,7 +254,10 @@ static void add_decoding(struct gs_scheduler *s, struct step *step)
     for (struct gs_sequence *q = s->sequences; q; q = q->after) {
         if (q->ended || !q->decodes || step->n_decode == s->max_tokens)
             continue;
-        add_item(s, step, q, &q->pending, 1, GS_WANT_LAST);
+        const struct gs_draw *draw = NULL;
+        bool lets_choose = gs_choice_lets_choose(q->choice, &draw);
+        add_item(s, step, q, &q->pending, 1, lets_choose ? GS_WANT_TOKEN : GS_WANT_LAST);
+        s->items[step->n_item - 1].draw = draw;
         step->n_decode++;
     }
 }

@@ -18,6 +18,7 @@
 
 #define MAX_REPLAY     (1u << 20)  /* tokens of past calls */
 #define MAX_RESPONSES  (64u << 20) /* bytes of stored responses */
+#define REST_SECONDS   30.0        /* of a prefix file that cannot be read now */
 #define MANY_SEQUENCES 32
 #define FEW_SEQUENCES  4     /* a shorter context is taken rather than fewer, but not */
 #define AGENT_CTX      32768 /* below this */
@@ -154,6 +155,7 @@ static gs_status open_store(struct gs_server *server, struct gs_error *error)
                                                         (size_t)gs_engine_info(server->engine)->max_ctx,
                                                     .keys = config->keys,
                                                     .n_key = config->n_key,
+                                                    .rest_seconds = REST_SECONDS,
                                                     .log = log_of_store,
                                                     .log_user = server};
     return gs_prefix_store_open(&options, &server->store, error);
@@ -319,6 +321,11 @@ const char *gs_server_date(struct gs_server *server)
 const char *gs_server_model(const struct gs_server *server)
 {
     return server->config.model_name;
+}
+
+json_t *gs_server_model_json(const struct gs_server *server, struct gs_text named)
+{
+    return named.size > 0 ? json_stringn(named.bytes, named.size) : json_string(gs_server_model(server));
 }
 
 int gs_server_check_model(const struct gs_server *server, struct gs_text name, struct gs_api_error *error)

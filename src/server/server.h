@@ -83,6 +83,9 @@ int gs_server_check_model(const struct gs_server *server, struct gs_text name, s
 /* What an answer says its model is. */
 const char *gs_server_model(const struct gs_server *server);
 
+/* The same as JSON; the name that the request has for it (`named`) goes before. NULL: memory is out. */
+json_t *gs_server_model_json(const struct gs_server *server, struct gs_text named);
+
 /* Responses that can be gone back to (response_store.h). */
 struct gs_response_store *gs_server_responses(struct gs_server *server);
 

@@ -22,10 +22,12 @@ struct gs_steer_plan {
     struct gs_grammar *names; /* of a call that must come, each with a blank behind it; NULL: none must */
     bool guided;              /* headers are chosen, not only watched */
     bool may_final, may_call;
+    int64_t budget;          /* tokens of reasoning; -1: no end */
     struct gs_tokens forced; /* behind the prompt: the header of a call of forced_name */
     struct gs_text forced_name;
     struct gs_tokens analysis, final, call, commentary; /* headers, from the channel's name on */
     struct gs_tokens next, json;                        /* <|start|>assistant<|channel|>; json<|message|> */
+    struct gs_tokens enough;                            /* <|end|>, then `next` */
     uint64_t *header, *body; /* [n_word]: what a header, and a body that must go on, may hold */
 };
 
@@ -46,8 +48,10 @@ struct gs_steer {
     const struct gs_tokens *queue;
     size_t queue_at;
     struct gs_mask *mask;
-    bool thought;    /* there was a message of reasoning */
-    uint64_t *words; /* [n_word] */
+    bool thought;      /* there was a message of reasoning */
+    bool thinks;       /* the next ordinary token is one of reasoning */
+    int64_t n_thought; /* tokens of reasoning */
+    uint64_t *words;   /* [n_word] */
 };
 
 /* ---------------------------------------------------------------- the plan */
@@ -62,7 +66,7 @@ void gs_steer_plan_free(struct gs_steer_plan *plan)
         gs_grammar_close(plan->bound[i].arguments);
     free(plan->bound);
     struct gs_tokens *lists[] = {&plan->forced,     &plan->analysis, &plan->final, &plan->call,
-                                 &plan->commentary, &plan->next,     &plan->json};
+                                 &plan->commentary, &plan->next,     &plan->json,  &plan->enough};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         gs_tokens_free(lists[i]);
     free(plan->header);
@@ -121,6 +125,8 @@ static gs_status make_headers(struct gs_steer_plan *plan, struct gs_error *error
         status = make_header(plan, "<|start|>assistant<|channel|>", &plan->next, error);
     if (status == GS_OK)
         status = make_header(plan, "json<|message|>", &plan->json, error);
+    if (status == GS_OK)
+        status = make_header(plan, "<|end|><|start|>assistant<|channel|>", &plan->enough, error);
     return status == GS_OK ? make_masks(plan, error) : status;
 }
 
@@ -265,7 +271,8 @@ static bool is_needed(const struct gs_request *request)
     bool strict = false;
     for (size_t i = 0; i < json_array_size(list); i++)
         strict |= is_strict(json_array_get(list, i));
-    return strict || request->tool_choice != GS_TOOLS_AUTO || request->format.kind != GS_FORMAT_TEXT;
+    return strict || request->tool_choice != GS_TOOLS_AUTO || request->format.kind != GS_FORMAT_TEXT ||
+           request->reasoning_budget >= 0;
 }
 
 static int fill_plan(struct gs_steer_plan *plan, struct gs_request *request, struct gs_api_error *error)
@@ -288,8 +295,9 @@ static int fill_plan(struct gs_steer_plan *plan, struct gs_request *request, str
         status = make_names(plan, request, &cause);
     if (status != GS_OK)
         return gs_api_error_from(error, status, &cause);
-    plan->guided =
-        plan->forced.count == 0 && (plan->format || plan->names || request->tool_choice == GS_TOOLS_NONE);
+    plan->budget = request->reasoning_budget;
+    plan->guided = plan->forced.count == 0 && (plan->format || plan->names ||
+                                               request->tool_choice == GS_TOOLS_NONE || plan->budget == 0);
     plan->may_final = !plan->names;
     plan->may_call = plan->names || (tools->n_function > 0 && request->tool_choice == GS_TOOLS_AUTO);
     return 0;
@@ -363,6 +371,7 @@ gs_status gs_steer_open(const struct gs_steer_plan *plan, struct gs_steer **out,
     }
     gs_status status = GS_OK;
     s->plan = plan;
+    s->thought = plan->budget == 0;
     if (plan->forced.count > 0) {
         struct gs_steer_place place = {.in_body = true, .kind = GS_MESSAGE_CALL, .call = plan->forced_name};
         status = begin_body(s, &place, error);
@@ -476,9 +485,23 @@ static gs_status take_masked(struct gs_steer *s, int32_t id, struct gs_error *er
     return GS_OK;
 }
 
+/* Counts tokens of reasoning. Are there as many as there may be? */
+static bool is_enough(struct gs_steer *s, const struct gs_steer_place *place)
+{
+    bool thinks = place->in_body && place->kind == GS_MESSAGE_REASONING;
+    s->n_thought += thinks && s->thinks;
+    s->thinks = thinks;
+    return thinks && s->plan->budget >= 0 && s->n_thought >= s->plan->budget;
+}
+
 gs_status gs_steer_take(struct gs_steer *s, int32_t id, const struct gs_steer_place *place,
                         struct gs_error *error)
 {
+    if (is_enough(s, place) && s->place != LET_GO) {
+        s->thought = true;
+        force(s, &s->plan->enough, 0, CHOOSE);
+        return GS_OK;
+    }
     switch (s->place) {
     case FORCED:
         if (id != s->queue->ids[s->queue_at]) {

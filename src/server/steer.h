@@ -1,9 +1,12 @@
 /*
- * Where the output is not free: a response format, strict tools, a tool choice. A plan is made once for a
- * request and shared by its choices; a steer follows the tokens of one choice and says which may come next.
+ * Where the output is not free: a response format, strict tools, a tool choice, a budget of reasoning. A plan
+ * is made once for a request and shared by its choices; a steer follows the tokens of one choice and says
+ * which may come next.
  *
- * Reasoning is never touched. A format acts inside the final message alone, a tool's schema inside the
- * arguments of its calls. Where a source goes against a mask (a script of ids can), the steer lets go.
+ * Reasoning is never touched, but that it ends where its budget does: at the next token then the message is
+ * closed and the model has to choose between an answer and, where there may be one, a call. A format acts
+ * inside the final message alone, a tool's schema inside the arguments of its calls. Where a source goes
+ * against a mask (a script of ids can), the steer lets go.
  */
 #ifndef GS_SERVER_STEER_H
 #define GS_SERVER_STEER_H

@@ -67,6 +67,9 @@ CASES = [
     case({"type": "string", "pattern": "^[^\"\\\\]{1,3}$"}, ["abc", "é"], ["\"", "a\\", ""]),
     case({"type": "string", "pattern": "^\\u0041\\x42\\u{43}$"}, ["ABC"], ["abc"]),
     case({"type": "string", "pattern": "^[\\u4e00-\\u9fff]{2,}$"}, ["漢字"], ["漢", "ab"]),
+    case({"type": "string", "pattern": "^[^<>]*$"}, ["", "abc é漢😀 \u2028"], ["<", "a>b"]),
+    case({"type": "string", "pattern": "^[^/]*$", "minLength": 2, "maxLength": 40}, ["ab", "\\\"" * 20], ["a", "a/b", "a" * 41]),
+    case({"type": "string", "pattern": "^[ -~]+$"}, ["a b", "~!"], ["", "é"]),
     case({"type": "string", "pattern": "^.{3}$"}, ["abc", "é漢😀"], ["ab", "a\nb"]),
     case({"type": "string", "pattern": "^(a|b)*?c{2,3}?$"}, ["abcc", "ccc"], ["abc"]),
     case({"type": "string", "pattern": "^$"}, [""], ["a"]),
@@ -272,7 +275,8 @@ def random_schema(rng, depth=0):
     if kind == "pattern":
         schema = {"type": "string", "pattern": rng.choice([
             "^[a-z]+$", "[0-9]", "^(foo|bar)-\\d{2,4}$", "\\s", "^\\S+@\\S+$", "^[^a-z]*$", "^.{0,20}$", "a.*b",
-            "^([A-Z][a-z]*)( [A-Z][a-z]*)*$", "^\\W*$", "\\D{3}", "^(?:a|bc|[d-f])+?$", "^#[0-9a-fA-F]{6}$", "x|^y|z$"])}
+            "^([A-Z][a-z]*)( [A-Z][a-z]*)*$", "^\\W*$", "\\D{3}", "^(?:a|bc|[d-f])+?$", "^#[0-9a-fA-F]{6}$", "x|^y|z$",
+            "^[^<>]*$", "^[ -~]*$", "^[^\\u2019]+$", "^.*$", "^[^/]{2,30}$"])}
         if rng.random() < 0.3:
             schema["maxLength"] = rng.randint(10, 60)
         return schema

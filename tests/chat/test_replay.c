@@ -148,13 +148,30 @@ static void bounded(void **state)
     close_fixture(&f);
 }
 
+/* Short turns are bounded by their number: a million tokens of them would be as many as tokens. */
+static void bounded_in_turns(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, SIZE_MAX);
+    for (size_t i = 0; i <= GS_REPLAY_MAX_TURNS; i++) {
+        char id[16];
+        const char *ids[] = {id};
+        snprintf(id, sizeof id, "%zu", i);
+        remember(&f, CALL_HEADER "{\"a\":1}<|call|>", ids);
+    }
+    assert_null(gs_replay_find(f.replay, gs_text_of("0")));
+    assert_non_null(gs_replay_find(f.replay, gs_text_of("1")));
+    assert_non_null(gs_replay_find(f.replay, gs_text_of("4096")));
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_generated),
-        cmocka_unit_test(changed_by_the_client),
-        cmocka_unit_test(unfinished_and_unknown),
-        cmocka_unit_test(bounded),
+        cmocka_unit_test(as_generated),           cmocka_unit_test(changed_by_the_client),
+        cmocka_unit_test(unfinished_and_unknown), cmocka_unit_test(bounded),
+        cmocka_unit_test(bounded_in_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

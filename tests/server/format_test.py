@@ -90,10 +90,19 @@ def test_strict_tools_hold_to_their_schema(demo):
 
 
 def test_what_cannot_be_honoured(demo):
-    odd = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}, "required": ["a"], "additionalProperties": False}
-    reply = demo.chat(response_format=schema_format(odd))
-    if reply.status_code == 400:
-        assert reply.json()["error"]["param"] == "response_format.json_schema.schema" and "not" in reply.json()["error"]["message"]
+    for keyword, odd in (("contains", {"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}}),
+                         ("uniqueItems", {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+                         ("pattern", {"type": "string", "pattern": "(?=a)b"}), ("not", {"not": {"pattern": "a"}}),
+                         ("multipleOf", {"type": "number", "multipleOf": 0.01}), ("format", {"type": "string", "format": "regex"})):
+        schema = {"type": "object", "properties": {"a": odd}, "required": ["a"], "additionalProperties": False}
+        said = f"{keyword} is not supported at #/properties/a"
+        error = demo.chat(response_format=schema_format(schema)).json()["error"]
+        assert error["param"] == "response_format.json_schema.schema" and said in error["message"], error
+        error = demo.chat(tools=[tool("f"), tool("g", schema, strict=True)]).json()["error"]
+        assert error["param"] == "tools[1].function.parameters" and said in error["message"], error
+        reply = demo.chat(response_format=schema_format(schema, strict=False), max_tokens=1)
+        assert reply.status_code == 200 and any(said in text for text in reply.json()["warnings"]), reply.text
+        assert reply.headers["x-gossamer-warning"]
     broken = schema_format({"type": "object", "properties": {"a": {"type": "strong"}}})
     reply = demo.chat(response_format=broken)
     assert reply.status_code == 400 and reply.json()["error"]["param"] == "response_format.json_schema.schema"
@@ -123,6 +132,50 @@ def test_a_script_that_wants_junk_gives_json():
         named = server.chat("x", tools=[tool("f", CITY)], tool_choice={"type": "function", "function": {"name": "f"}},
                             max_tokens=390).json()["choices"][0]
         jsonschema.validate(json.loads(named["message"]["tool_calls"][0]["function"]["arguments"]), CITY)
+
+
+# ---------------------------------------------------------------- a budget of reasoning
+
+
+MARKERS = 4  # <|channel|>analysis<|message|> and <|end|> are counted as reasoning, and are not of the budget
+
+
+def thinker(n):
+    """Logits that never stop thinking, and never end an answer; a call where it may choose."""
+    opener = tokens("<|channel|>analysis<|message|>")
+    word, commentary = tokens("a")[0], tokens("commentary")[0]
+    return "logits: " + "; ".join([row(i) for i in opener] + [row(commentary, word, *tokens(" to=functions.f<|message|>"))] * n)
+
+
+def test_reasoning_ends_where_its_budget_does():
+    with Server("--quiet", "--ctx", "4096", script=[thinker(120)] * 8) as server:
+        for budget in (0, 1, 7):
+            reply = server.chat("x", reasoning_budget=budget, max_tokens=60, temperature=0).json()
+            choice = reply["choices"][0]
+            assert reply["usage"]["completion_tokens_details"]["reasoning_tokens"] == (budget + MARKERS if budget else 0)
+            assert choice["finish_reason"] == "length" and len(choice["message"]["content"]) > 20
+            assert bool(choice["message"].get("reasoning")) == (budget > 0)
+        parts = joined(server.stream_chat("x", reasoning_budget=3, max_tokens=60))
+        assert parts["content"] and parts["reasoning"]
+        free = server.chat("x", max_tokens=60).json()["choices"][0]["message"]
+        assert free["content"] == "" and len(free["reasoning"]) > 20
+        schema = server.chat("x", reasoning_budget=2, max_tokens=100, response_format=schema_format(CITY)).json()["choices"][0]["message"]
+        assert schema["content"].startswith("{")
+        reply = server.post("/v1/responses", {"input": "x", "reasoning_budget": 4, "max_output_tokens": 60}).json()
+        assert reply["usage"]["output_tokens_details"]["reasoning_tokens"] == 4 + MARKERS and reply["output"][-1]["type"] == "message"
+
+
+def test_a_budget_leaves_the_choice_between_an_answer_and_a_call(demo):
+    with Server("--quiet", "--ctx", "4096", script=[thinker(60)]) as server:
+        message = server.chat("x", reasoning_budget=5, max_tokens=40, tools=[tool("f")]).json()["choices"][0]["message"]
+        assert not message["content"], message  # it chose the header of a call, and goes on with that
+    for budget in (-1, 1.5, "x", True):
+        reply = demo.chat(reasoning_budget=budget)
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == "reasoning_budget", reply.text
+    whole = demo.chat(reasoning_budget=1000).json()["choices"][0]["message"]
+    assert whole == demo.chat().json()["choices"][0]["message"]
+    short = demo.chat(reasoning_budget=2).json()
+    assert short["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2 + MARKERS and short["choices"][0]["message"]["content"]
 
 
 def test_a_script_of_ids_behind_a_forced_header():

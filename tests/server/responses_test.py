@@ -468,3 +468,21 @@ def test_a_prompt_that_is_too_long(demo, client):
     with pytest.raises(openai.BadRequestError) as error:
         client.responses.create(model="demo", input="word " * 3000, stream=True)
     assert error.value.code == "context_length_exceeded" and "2048" in error.value.message
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_numbers_read_back_equal():
+    """What is told back is what was sent, to the bit; and no more digits than that takes."""
+    numbers = [0.1, 1 / 3, 0.1 + 0.2, 1e22, 1e-7, 5e-324, 1.7976931348623157e308, -0.0, 9007199254740993, 123456789.123456789]
+    parameters = {"type": "object", "properties": {"a": {"enum": numbers}}, "examples": numbers}
+    with scripted(final("x")) as server:
+        reply = server.post("/v1/responses", {"input": "x", "temperature": 0.7, "metadata": {"a": "b"},
+                                              "tools": [{"type": "function", "name": "f", "parameters": parameters}]})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["tools"][0]["parameters"] == parameters
+        assert str(reply.json()["tools"][0]["parameters"]["examples"]) == str(numbers)
+        assert "0.30000000000000004" in reply.text and '"enum":[0.1,' in reply.text
+        stored = server.client.get("/v1/responses/" + reply.json()["id"])
+        assert stored.json()["tools"][0]["parameters"] == parameters

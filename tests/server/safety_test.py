@@ -144,6 +144,99 @@ def test_framing(demo):
     alive(demo)
 
 
+HOST = b"Host: 127.0.0.1"
+NO_REQUESTS = {
+    "no http": (400, b"hello\r\n\r\n"),
+    "tls": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xfc" * 200),
+    "http 0.9": (400, b"GET /\r\n"),
+    "http 2": (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "too old": (505, b"GET / HTTP/0.9\r\n" + HOST + b"\r\n\r\n"),
+    "a blank in the path": (400, b"GET /a b HTTP/1.1\r\n" + HOST + b"\r\n\r\n"),
+    "a long path": (414, b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n" + HOST + b"\r\n\r\n"),
+    "a path without end": (414, b"GET /" + b"a" * 100_000),
+    "no host": (400, b"GET /v1/models HTTP/1.1\r\n\r\n"),
+    "two hosts": (400, b"GET /v1/models HTTP/1.1\r\n" + HOST + b"\r\n" + HOST + b"\r\n\r\n"),
+    "a line that is none": (400, b"GET / HTTP/1.1\r\n" + HOST + b"\r\nnothing\r\n\r\n"),
+    "a folded line": (400, b"GET / HTTP/1.1\r\n" + HOST + b"\r\n x: y\r\n\r\n"),
+    "a blank before the colon": (400, b"POST / HTTP/1.1\r\n" + HOST + b"\r\nContent-Length : 5\r\n\r\nhello"),
+    "a negative length": (400, b"POST / HTTP/1.1\r\n" + HOST + b"\r\nContent-Length: -5\r\n\r\n"),
+    "a huge length": (413, b"POST / HTTP/1.1\r\n" + HOST + b"\r\nContent-Length: 99999999999999999999\r\n\r\n"),
+    "many lines": (431, b"GET / HTTP/1.1\r\n" + HOST + b"\r\n" + b"A: b\r\n" * 100_000 + b"\r\n"),
+    "a long line": (431, b"GET / HTTP/1.1\r\n" + HOST + b"\r\nX: " + b"y" * 500_000 + b"\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", NO_REQUESTS)
+def test_what_is_no_request_gets_json(demo, name):
+    """Also in pieces: a byte, a pause, the rest."""
+    status, request = NO_REQUESTS[name]
+    for pieces in ([request], [request[:1], request[1:9], request[9:]]):
+        with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for i, piece in enumerate(pieces):
+                time.sleep(0.05 if i else 0)
+                try:
+                    connection.sendall(piece)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # it was answered before its end
+            answer = b""
+            try:
+                while part := connection.recv(65536):
+                    answer += part
+            except ConnectionResetError:
+                pass  # what came before it counts
+        assert status_of(answer) == status, answer
+        fields, _, body = answer.partition(b"\r\n\r\n")
+        assert b"Content-Type: application/json" in fields and b"Content-Length: %d" % len(body) in fields
+        error = json.loads(body)["error"]
+        assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
+        assert error["message"] and "\n" not in error["message"]
+
+
+def test_what_is_no_request_on_a_kept_connection(demo):
+    """There libmicrohttpd sees it first; sizes and what is in the lines are checked after it, in JSON too."""
+    good = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
+    for status, more in ((431, b"X: " + b"y" * 20_000 + b"\r\n"), (431, b"A: b\r\n" * 150), (400, HOST + b"\r\n"),
+                         (400, b"Content-Length : 5\r\n")):
+        with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
+            connection.sendall(good + b"\r\n")
+            assert status_of(connection.recv(65536)) == 200
+            connection.sendall(good + more + b"\r\n")
+            answer = connection.recv(65536)
+            assert status_of(answer) == status and "error" in json.loads(answer.partition(b"\r\n\r\n")[2]), answer
+    path = b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n" + HOST + b"\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
+        connection.sendall(good + b"\r\n")
+        assert status_of(connection.recv(65536)) == 200
+        connection.sendall(path)
+        assert status_of(connection.recv(65536)) == 414
+
+
+def test_errors_before_a_request_have_the_form_of_the_path(demo):
+    answer = raw(demo, head(b"", b"Content-Length: x", path="/v1/messages?beta=true"))
+    assert status_of(answer) == 400
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["type"] == "error"
+
+
+def test_heads_in_pieces_are_taken(demo):
+    """A byte at a time, and many at once: each gets its answer."""
+    request = head(json.dumps({**HELLO, "max_tokens": 1}).encode(), b"Content-Length: %d" % len(json.dumps({**HELLO, "max_tokens": 1})))
+
+    def ask(number):
+        with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            step = 1 if number == 0 else 40
+            for at in range(0, len(request), step):
+                connection.sendall(request[at:at + step])
+                if number:
+                    time.sleep(0.01)
+            return status_of(connection.recv(65536))
+
+    with ThreadPoolExecutor(20) as pool:
+        assert set(pool.map(ask, range(20))) == {200}
+
+
 def test_a_million_header_lines(demo):
     with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
         try:
@@ -289,6 +382,17 @@ def test_a_client_that_leaves_in_prefill_frees_its_place():
         assert server.metric("cancelled_total") == 1
         assert server.metric("step_tokens_total") < 40000  # the prompt was not read to its end
         assert server.chat().status_code == 200
+
+
+def test_thousands_that_leave_take_no_room():
+    """More than may be connected at once: each is seen to have left, and not only when its time is over."""
+    with Server("--quiet", script=[line("<|channel|>final<|message|>x<|return|>")]) as server:
+        request = head(b'{"messages": ', b"Content-Length: 1000")
+        for _ in range(2100):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+                connection.sendall(request)
+        assert server.chat().status_code == 200  # and on a new connection:
+        assert status_of(raw(server, head(b"", method="GET", path="/health", kind=None))) == 200
 
 
 def test_a_reader_that_never_reads():

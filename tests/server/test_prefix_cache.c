@@ -93,7 +93,7 @@ static size_t use(const struct fixture *f, size_t scope, const int32_t *tokens, 
     const size_t piece = 100;
     for (size_t at = reused; at < count; at += piece) {
         size_t n = count - at < piece ? count - at : piece;
-        struct gs_batch_item item = {state.session, tokens + at, n, GS_WANT_LAST};
+        struct gs_batch_item item = {state.session, tokens + at, n, GS_WANT_LAST, NULL, NULL};
         assert_ok(gs_batch_run(f->engine, &item, 1, NULL, NULL, NULL, &error), &error);
     }
     assert_ok(gs_session_sync(cold.session, tokens, count, NULL, &error), &error);

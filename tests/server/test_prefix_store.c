@@ -9,6 +9,7 @@
 #include "tests/support/tiny_model.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define N_CTX     900
-#define MAX_FILES 32
+#define N_CTX       900
+#define MAX_FILES   32
+#define CACHE_BYTES (16u << 20)
 
 static const char *const keys[] = {"alpha", "beta"};
 
@@ -31,6 +33,7 @@ struct fixture {
     int32_t tokens[N_CTX];
     char said[1200]; /* the last line of the log */
     size_t n_said;
+    uint64_t cache_bytes; /* of memory */
 };
 
 static void note(void *user, const char *line)
@@ -69,7 +72,7 @@ static void start(struct fixture *f)
 {
     struct gs_error error;
     assert_ok(gs_prefix_store_open(&f->options, &f->store, &error), &error);
-    assert_ok(gs_prefix_cache_open(f->engine, 16u << 20, &f->cache, &error), &error);
+    assert_ok(gs_prefix_cache_open(f->engine, f->cache_bytes, &f->cache, &error), &error);
     gs_prefix_cache_attach(f->cache, f->store, 0.0);
 }
 
@@ -93,6 +96,7 @@ static int set_up(void **state)
                                                   .n_key = 2,
                                                   .log = note,
                                                   .log_user = f};
+    f->cache_bytes = CACHE_BYTES;
     start(f);
     return 0;
 }
@@ -382,6 +386,99 @@ static void a_full_disk_is_survived(void **state)
 }
 
 /* A timeline is written when it has been as it is for a while, by gs_prefix_cache_store alone. */
+static size_t times_said(const struct fixture *f, const char *text)
+{
+    return strstr(f->said, text) ? f->n_said : 0;
+}
+
+/* Not forgotten: it may be descriptors that were out. And not tried, and told, at each request. */
+static void what_cannot_be_opened_is_tried_again(void **state)
+{
+    struct fixture *f = *state;
+    keep(f, 0, 700);
+    struct test_path path = only_file(f), aside = test_path_join(f->models, "aside");
+    f->options.rest_seconds = 1e9;
+    stop(f);
+    start(f);
+    assert_int_equal(rename(path.text, aside.text), 0);
+    assert_int_equal(mkdir(path.text, 0700), 0);
+    assert_int_equal(use(f, 0, 800), 0);
+    size_t said = times_said(f, "tried again in");
+    assert_true(said > 0);
+    assert_int_equal(rmdir(path.text), 0);
+    assert_int_equal(rename(aside.text, path.text), 0);
+    assert_int_equal(use(f, 0, 800), 0); /* it rests */
+    assert_int_equal(f->n_said, said);
+
+    f->options.rest_seconds = 0.0;
+    stop(f);
+    start(f);
+    assert_int_equal(rename(path.text, aside.text), 0);
+    assert_int_equal(mkdir(path.text, 0700), 0);
+    assert_int_equal(use(f, 0, 800), 0);
+    assert_int_equal(rmdir(path.text), 0);
+    assert_int_equal(rename(aside.text, path.text), 0);
+    assert_int_equal(use(f, 0, 800), 700);
+
+    /* One that is gone is forgotten. */
+    gs_prefix_cache_clear(f->cache);
+    assert_int_equal(unlink(path.text), 0);
+    assert_int_equal(use(f, 0, 800), 0);
+    size_t n_file;
+    uint64_t bytes;
+    gs_prefix_store_figures(f->store, &n_file, &bytes);
+    assert_int_equal(n_file, 0);
+    assert_int_equal(bytes, 0);
+}
+
+/* Is the file taken for a request? */
+static bool is_read(struct fixture *f, const char *path)
+{
+    struct stat before, after;
+    struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+    assert_int_equal(stat(path, &before), 0);
+    use(f, 0, 800);
+    assert_int_equal(stat(path, &after), 0);
+    return after.st_mtime != before.st_mtime; /* taking it counts as use */
+}
+
+/* A file that memory has no room for is read once, not for each request that begins like it. */
+static void what_does_not_fit_is_not_read_again(void **state)
+{
+    struct fixture *f = *state;
+    keep(f, 0, 100);
+    keep(f, 0, 700);
+    struct test_path path = only_file(f);
+    uint64_t all = gs_prefix_cache_figures(f->cache).bytes;
+    uint64_t alone = gs_session_bytes(f->engine, 700);
+    assert_true(alone < all);
+    f->options.rest_seconds = 1e9;
+    stop(f);
+    f->cache_bytes = alone - 1;
+    start(f);
+    assert_true(is_read(f, path.text));
+    assert_false(is_read(f, path.text));
+    assert_int_equal(gs_prefix_cache_figures(f->cache).n_loaded, 0);
+    stop(f);
+    f->cache_bytes = alone; /* without its mark */
+    start(f);
+    assert_int_equal(use(f, 0, 800), 700);
+    assert_int_equal(gs_prefix_cache_figures(f->cache).n_loaded, 1);
+    f->tokens[300] ^= 1;
+    assert_int_equal(use(f, 0, 800), 0);
+    assert_false(is_read(f, path.text));
+    f->tokens[300] ^= 1;
+    assert_int_equal(gs_prefix_cache_figures(f->cache).n_loaded, 1);
+    stop(f);
+    f->cache_bytes = all;
+    start(f);
+    f->tokens[300] ^= 1;
+    assert_int_equal(use(f, 0, 800), 100);
+    f->tokens[300] ^= 1;
+    f->cache_bytes = CACHE_BYTES;
+}
+
 static void what_is_due_is_written(void **state)
 {
     struct fixture *f = *state;
@@ -429,9 +526,17 @@ static void folders_are_ones_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_next_start_finds_them),    TEST(every_key_has_its_own),  TEST(damage_is_noticed),
-        TEST(foreign_files_are_left_alone), TEST(the_budget_holds),       TEST(a_full_disk_is_survived),
-        TEST(a_secret_is_the_owners_alone), TEST(what_is_due_is_written), TEST(folders_are_ones_own),
+        TEST(the_next_start_finds_them),
+        TEST(every_key_has_its_own),
+        TEST(damage_is_noticed),
+        TEST(foreign_files_are_left_alone),
+        TEST(the_budget_holds),
+        TEST(a_full_disk_is_survived),
+        TEST(a_secret_is_the_owners_alone),
+        TEST(what_cannot_be_opened_is_tried_again),
+        TEST(what_does_not_fit_is_not_read_again),
+        TEST(what_is_due_is_written),
+        TEST(folders_are_ones_own),
     };
     return cmocka_run_group_tests(tests, set_up_all, tear_down_all);
 }

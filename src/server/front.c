@@ -1,0 +1,307 @@
+#include "server/front.h"
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/system.h"
+#include "server/head.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOK_BYTES                                                                                           \
+    (GS_HEAD_MAX_TARGET + GS_HEAD_MAX_BYTES + 2048) /* a head that is longer is refused by then */
+#define POLL_MS 100
+#define PAUSE_SECONDS                                                                                        \
+    0.02 /* before a head that has not grown is looked at again, where SO_RCVLOWAT does not help */
+#define DRAIN_SECONDS                                                                                        \
+    2.0 /* after an answer: closing at once would take it from a client that still sends                     \
+         */
+#define DRAIN_BYTES  (1u << 20)
+#define ACCEPT_BURST 64
+
+#if !defined(MSG_NOSIGNAL)
+#define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
+#endif
+
+/* A connection whose first head has not come whole, or that has been answered. */
+struct caller {
+    int socket;
+    struct sockaddr_storage address;
+    socklen_t length;
+    double until;   /* then it is closed */
+    double look_at; /* not before */
+    size_t seen;    /* bytes of the head; drained: read since the answer */
+    bool drained;
+};
+
+struct gs_front {
+    struct gs_front_options options;
+    pthread_t thread;
+    bool started;
+    _Atomic bool quiet, stops;
+    struct caller *callers; /* [n_caller], of max_callers */
+    struct pollfd *polls;   /* [1 + n_caller]: the listener, then the callers */
+    size_t n_caller;
+    double accept_at; /* not before: descriptors or memory were out */
+    char bytes[LOOK_BYTES];
+};
+
+/* ---------------------------------------------------------------- answers */
+
+static const char *reason_of(int status)
+{
+    switch (status) {
+    case 413:
+        return "Content Too Large";
+    case 414:
+        return "URI Too Long";
+    case 431:
+        return "Request Header Fields Too Large";
+    case 505:
+        return "HTTP Version Not Supported";
+    default:
+        return "Bad Request";
+    }
+}
+
+/* The text of the error for the path that `bytes` ask for; NULL if memory is out. */
+static char *print_error(const char *bytes, size_t size, const struct gs_api_error *error)
+{
+    json_t *json = gs_head_errors(bytes, size) == GS_ERROR_ANTHROPIC ? gs_api_error_anthropic(error)
+                                                                     : gs_api_error_json(error);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
+}
+
+/* An answer is shorter than what a fresh socket takes at once. */
+static void refuse(struct gs_front *front, struct caller *caller, size_t size,
+                   const struct gs_api_error *error)
+{
+    struct gs_buffer out = {0};
+    char *body = print_error(front->bytes, size, error);
+    if (body && gs_buffer_print(
+                    &out, NULL,
+                    "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
+                    "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                    error->status, reason_of(error->status), strlen(body), body) == GS_OK)
+        send(caller->socket, out.data, out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    shutdown(caller->socket, SHUT_WR);
+    front->options.refused(front->options.user, error->status, error->message);
+    caller->drained = true;
+    caller->seen = 0;
+    caller->look_at = 0;
+    caller->until = gs_clock_seconds() + DRAIN_SECONDS;
+    gs_buffer_free(&out);
+    free(body);
+}
+
+/* ---------------------------------------------------------------- callers */
+
+static void set_low_water(int socket, size_t bytes)
+{
+    int value = (int)bytes;
+    setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
+}
+
+/* Each returns whether the caller stays. */
+static bool drain(struct gs_front *front, struct caller *caller)
+{
+    ssize_t count = recv(caller->socket, front->bytes, sizeof front->bytes, MSG_DONTWAIT);
+    if (count > 0)
+        caller->seen += (size_t)count;
+    bool waits = count > 0 || (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+    if (waits && caller->seen <= DRAIN_BYTES)
+        return true;
+    close(caller->socket);
+    return false;
+}
+
+static bool look(struct gs_front *front, struct caller *caller, double now)
+{
+    struct gs_api_error error;
+    ssize_t count = recv(caller->socket, front->bytes, sizeof front->bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return true;
+    if (count <= 0) {
+        close(caller->socket);
+        return false;
+    }
+    size_t size = (size_t)count;
+    switch (gs_head_check(front->bytes, size, &error)) {
+    case GS_HEAD_WHOLE:
+        if (caller->seen > 0)
+            set_low_water(caller->socket, 1);
+        front->options.take(front->options.user, caller->socket,
+                            (const struct sockaddr *)(const void *)&caller->address, caller->length);
+        return false;
+    case GS_HEAD_BAD:
+        if (caller->seen > 0)
+            set_low_water(caller->socket, 1);
+        refuse(front, caller, size, &error);
+        return drain(front, caller);
+    case GS_HEAD_PART:
+        break;
+    }
+    if (size == caller->seen)
+        caller->look_at = now + PAUSE_SECONDS;
+    else
+        set_low_water(caller->socket, size + 1);
+    caller->seen = size;
+    return true;
+}
+
+static bool prepare(int socket)
+{
+#if defined(SO_NOSIGPIPE)
+    int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_NOSIGPIPE, &yes, sizeof yes);
+#endif
+    return fcntl(socket, F_SETFD, FD_CLOEXEC) == 0 && fcntl(socket, F_SETFL, O_NONBLOCK) == 0;
+}
+
+static bool is_same_peer(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    if (a->ss_family != b->ss_family)
+        return false;
+    if (a->ss_family == AF_INET6)
+        return memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr,
+                      &((const struct sockaddr_in6 *)(const void *)b)->sin6_addr,
+                      sizeof(struct in6_addr)) == 0;
+    return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr ==
+           ((const struct sockaddr_in *)(const void *)b)->sin_addr.s_addr;
+}
+
+static size_t count_of_peer(const struct gs_front *front, const struct sockaddr_storage *address)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < front->n_caller; i++)
+        count += is_same_peer(&front->callers[i].address, address);
+    return count;
+}
+
+static void accept_callers(struct gs_front *front, double now)
+{
+    for (int i = 0; i < ACCEPT_BURST && front->n_caller < front->options.max_callers; i++) {
+        struct caller caller = {.length = sizeof caller.address, .until = now + front->options.head_seconds};
+        caller.socket =
+            accept(front->options.listener, (struct sockaddr *)(void *)&caller.address, &caller.length);
+        if (caller.socket < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                front->accept_at = now + 1e-3 * POLL_MS;
+            if (errno == ECONNABORTED || errno == EINTR)
+                continue;
+            return;
+        }
+        if (!prepare(caller.socket) || count_of_peer(front, &caller.address) >= front->options.max_per_peer)
+            close(caller.socket);
+        else if (look(front, &caller, now))
+            front->callers[front->n_caller++] = caller;
+    }
+}
+
+/* ---------------------------------------------------------------- the thread */
+
+static void list_polls(struct gs_front *front, double now)
+{
+    bool accepts = !atomic_load(&front->quiet) && now >= front->accept_at &&
+                   front->n_caller < front->options.max_callers;
+    front->polls[0] = (struct pollfd){.fd = accepts ? front->options.listener : -1, .events = POLLIN};
+    for (size_t i = 0; i < front->n_caller; i++) {
+        const struct caller *caller = &front->callers[i];
+        front->polls[1 + i] = (struct pollfd){.fd = now >= caller->look_at ? caller->socket : -1,
+                                              .events = POLLIN | GS_SYSTEM_POLL_LEFT};
+    }
+}
+
+/* Does the caller stay? One whose side is closed before its head is whole, or whose time is over, does not.
+ */
+static bool serve(struct gs_front *front, struct caller *caller, short events, double now)
+{
+    size_t seen = caller->seen;
+    bool was_drained = caller->drained;
+    if (events != 0) {
+        bool stays = was_drained ? drain(front, caller) : look(front, caller, now);
+        if (!stays)
+            return false;
+    }
+    bool ended = !was_drained && !caller->drained && caller->seen == seen &&
+                 (events & (GS_SYSTEM_POLL_LEFT | POLLHUP | POLLERR));
+    if (!ended && now < caller->until)
+        return true;
+    close(caller->socket);
+    return false;
+}
+
+static void *run(void *user)
+{
+    struct gs_front *front = user;
+    while (!atomic_load(&front->stops)) {
+        double now = gs_clock_seconds();
+        list_polls(front, now);
+        poll(front->polls, (nfds_t)(1 + front->n_caller), POLL_MS);
+        now = gs_clock_seconds();
+        size_t n_polled = front->n_caller, kept = 0;
+        for (size_t i = 0; i < n_polled; i++) {
+            struct caller caller = front->callers[i];
+            if (serve(front, &caller, front->polls[1 + i].revents, now))
+                front->callers[kept++] = caller;
+        }
+        front->n_caller = kept;
+        if (front->polls[0].revents != 0)
+            accept_callers(front, now);
+    }
+    return NULL;
+}
+
+gs_status gs_front_open(const struct gs_front_options *options, struct gs_front **out, struct gs_error *error)
+{
+    *out = NULL;
+    struct gs_front *front = calloc(1, sizeof *front);
+    if (!front)
+        return gs_fail_memory(error, sizeof *front);
+    front->options = *options;
+    front->callers = calloc(options->max_callers, sizeof *front->callers);
+    front->polls = calloc(1 + options->max_callers, sizeof *front->polls);
+    gs_status status = GS_OK;
+    if (!front->callers || !front->polls) {
+        status =
+            gs_fail_memory(error, options->max_callers * (sizeof *front->callers + sizeof *front->polls));
+    } else {
+        front->started = pthread_create(&front->thread, NULL, run, front) == 0;
+        if (!front->started)
+            status = gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
+    }
+    if (status == GS_OK)
+        *out = front;
+    else
+        gs_front_close(front);
+    return status;
+}
+
+void gs_front_quiesce(struct gs_front *front)
+{
+    atomic_store(&front->quiet, true);
+}
+
+void gs_front_close(struct gs_front *front)
+{
+    if (!front)
+        return;
+    atomic_store(&front->stops, true);
+    if (front->started)
+        pthread_join(front->thread, NULL);
+    for (size_t i = 0; i < front->n_caller; i++)
+        close(front->callers[i].socket);
+    free(front->callers);
+    free(front->polls);
+    free(front);
+}

@@ -1,0 +1,33 @@
+/*
+ * In front of libmicrohttpd: takes connections, and looks at the first head of each without reading it away.
+ * What is a request is handed on with all its bytes; what is none is answered here, in JSON, and closed.
+ */
+#ifndef GS_SERVER_FRONT_H
+#define GS_SERVER_FRONT_H
+
+#include "gossamer.h"
+
+#include <sys/socket.h>
+
+struct gs_front;
+
+struct gs_front_options {
+    int listener; /* borrowed; does not block */
+    size_t max_callers, max_per_peer;
+    double head_seconds; /* from the connection to the end of its first head */
+    /* The socket is the callee's from here on. */
+    void (*take)(void *user, int socket, const struct sockaddr *address, socklen_t length);
+    void (*refused)(void *user, int status, const char *message);
+    void *user;
+};
+
+gs_status gs_front_open(const struct gs_front_options *options, struct gs_front **out,
+                        struct gs_error *error);
+
+/* No new connections; those that are there may still ask. */
+void gs_front_quiesce(struct gs_front *front);
+
+/* Takes and closes all that were not handed on. NULL is allowed. */
+void gs_front_close(struct gs_front *front);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * The head of a request as bytes: is it whole, is it one? Asked before libmicrohttpd sees it, which would
+ * answer what is none in HTML. Pure functions; front.c calls them.
+ */
+#ifndef GS_SERVER_HEAD_H
+#define GS_SERVER_HEAD_H
+
+#include "server/http.h"
+
+#define GS_HEAD_MAX_TARGET 8192u       /* bytes of the path and the query */
+#define GS_HEAD_MAX_BYTES  (16u << 10) /* of the header lines */
+#define GS_HEAD_MAX_LINES  100
+
+enum gs_head_state {
+    GS_HEAD_PART,  /* nothing wrong, and more has to come */
+    GS_HEAD_WHOLE, /* up to the empty line; a body may follow */
+    GS_HEAD_BAD,   /* `error` has the status, 400, 413, 414, 431 or 505, and why */
+};
+
+enum gs_head_state gs_head_check(const char *bytes, size_t size, struct gs_api_error *error);
+
+/* How errors of the path that the first line asks for are written. */
+enum gs_error_form gs_head_errors(const char *bytes, size_t size);
+
+/* Is it a name of a header, or a method: one of the letters, digits and signs that HTTP calls a token? */
+bool gs_head_is_token(const char *bytes, size_t size);
+
+#endif
