@@ -274,7 +274,7 @@ else
 METALSIM_CXX_FLAGS ?= --target=$(MACHINE) -march=armv8.2-a+fp16
 endif
 METALSIM_SRC := $(addprefix tests/sim/,fiber.c guard.c) \
-                $(addprefix tests/metal_sim/,commands.c compile.c device.c dispatch.c foundation.c library.c \
+                $(addprefix tests/metal_sim/,archive.c commands.c compile.c device.c dispatch.c foundation.c library.c \
                   message.c methods.c objects.c scan.c tokens.c)
 METALSIM_OBJ := $(METALSIM_SRC:%.c=$(BUILD)/shared/%.o)
 
@@ -301,7 +301,8 @@ $(BUILD)/sim/library.o: src/backend/metal/library.c
 $(BUILD)/sim/gossamer: $(CLI_OBJ) $(SERVE_OBJ) $(HUB_OBJ) $(BUILD)/sim/library.o $(BUILD)/libgossamer.a | $(BUILD)/libmetalsim.so
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(EDIT_LIBS) $(SERVE_LIBS) $(LIBS) -o $@
 
-$(BUILD)/tests/metal_sim/test_metal_host $(BUILD)/tests/metal_sim/test_metal_model: $(BUILD)/sim/library.o
+$(BUILD)/tests/metal_sim/test_metal_host $(BUILD)/tests/metal_sim/test_metal_model $(BUILD)/tests/metal_sim/test_metal_archive \
+$(BUILD)/tests/metal_sim/test_metal_controls: $(BUILD)/sim/library.o
 $(BUILD)/tests/metal_sim/test_metal_kernels $(BUILD)/tests/metal_sim/test_metal_prefill: $(BUILD)/tests/metal_sim/kernel_fixture.o
 $(BUILD)/tests/metal_sim/%: $(BUILD)/tests/metal_sim/%.o $(SUPPORT_OBJ) $(BUILD)/libgossamer.a $(BUILD)/libmetalsim.so
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter-out %.o,$^) -Wl,-rpath,$(abspath $(BUILD)) $(LIBS) $(CMOCKA_LIBS) -o $@
@@ -356,7 +357,7 @@ $(GPU_SIM)/libamdhip64.so: $(GPU_SIM)/hip.pic.o
 $(GPU_SIM)/libcuda.so.1: $(GPU_SIM)/cuda_trace.pic.o
 	$(call say,link,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
 
-$(GPU_SIM)/test_gpu_sim_kernels: $(addprefix $(GPU_SIM)/,checks.o checks_dense.o checks_attention.o checks_experts.o checks_convert.o)
+$(GPU_SIM)/test_gpu_sim_kernels: $(addprefix $(GPU_SIM)/,checks.o checks_dense.o checks_draw.o checks_attention.o checks_experts.o checks_convert.o)
 $(GPU_SIM)/test_%: $(GPU_SIM)/test_%.o $(SUPPORT_OBJ) $(BUILD)/libgossamer.a | $(GPU_SIM_LIBS)
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -ldl $(CMOCKA_LIBS) -o $@
 
@@ -371,9 +372,10 @@ check: all check-unit check-campaign
 check-unit: $(BUILD)/gossamer $(TEST_BIN)
 	@sh scripts/run-tests.sh $(BUILD) $(TEST_BIN)
 
-# The campaign's scripts for GPUs that are not here: on the CPU backend, and how they judge.
+# The campaign's scripts for GPUs that are not here: on the CPU backend, and how they judge; and the judge of programs.
 check-campaign: $(BUILD)/gossamer
 	@GOSSAMER=$(abspath $(BUILD)/gossamer) python3 tests/campaign/test_device.py
+	@python3 tests/campaign/test_judge.py
 
 # The server with real clients: needs build/venv (scripts/setup.sh --server). LOAD_SECONDS and LOAD_STREAMS
 # lengthen the load test (docs/server.md).

@@ -25,7 +25,6 @@
 
 struct ceiling_shared {
     uint64_t bars[WARPS * CEILING_SLOTS + CEILING_MAX];
-    __align__(16) uint32_t zeros[4];
     float squares[WARPS];
     struct parts parts;
 };
@@ -93,8 +92,6 @@ template <int CHUNK> GS_DEVICE struct ceiling_place ceiling_place_of_warp(void)
 GS_DEVICE void ceiling_prepare(const struct ceiling_place *p, int n_vector)
 {
     clear_parts(&p->block->parts);
-    if (gs_thread() < 4)
-        p->block->zeros[gs_thread()] = 0;
     if (gs_thread() == 0) {
         for (int i = 0; i < n_vector; i++)
             barrier_init(p->vector_bars + 8 * i);
@@ -109,7 +106,7 @@ GS_DEVICE float ceiling_take_pair(const struct ceiling_place *p, const float *pa
     struct norm_weights weights;
     struct residual x;
     load_norm(&weights, norm, n);
-    float squares = load_residual(&x, pair, pair + n, n);
+    float squares = load_residual<2>(&x, pair, n);
     leave_sum(p->block->squares, squares);
     store_split(&x, &weights, p->vector, n, scale);
     gs_sync();
@@ -134,16 +131,14 @@ __global__ static void __launch_bounds__(THREADS, 2)
     };
     uint64_t policy = policy_read_once();
     stream_prepare<CEILING_SLOTS>(place.bars);
-    stream_start<CEILING_SLOTS, CEILING_DENSE>(place.ring, place.bars, mine.count, policy, next);
+    stream_fill<CEILING_DENSE>(place.ring, place.bars, 0, CEILING_SLOTS, mine.count, policy, next);
     gs_let_next_start();
     ceiling_prepare(&place, 1);
-    struct rows rows = rows_of_block(&mine, args.n_chunk);
+    struct row_place row = place_of_row(&mine, args.n_chunk);
     gs_wait_for_previous();
     float add = 0.0f, scale = 1.0f;
-    if (args.before && gs_thread() < rows.n) {
-        int row = rows.first + gs_thread();
-        add = load_fresh(args.before + row) + load_fresh(args.before + 16 * args.n_strip + row);
-    }
+    if (args.before && row.row >= 0)
+        add = load_fresh(args.before + row.row) + load_fresh(args.before + 16 * args.n_strip + row.row);
     if (args.in) {
         scale = ceiling_take_pair(&place, args.in, args.norm, args.n_in, 1.0f);
     } else {
@@ -153,7 +148,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
         gs_sync();
         barrier_wait(place.vector_bars, 0);
     }
-    struct operand operand = operand_of(shared_address(place.vector), shared_address(place.block->zeros));
+    uint32_t operand = operand_of(shared_address(place.vector));
     int strip = mine.first / args.n_chunk, chunk = mine.first % args.n_chunk, segment = 0;
     float c[2][4] = {}, sum[4];
     auto take = [&](void) {
@@ -188,8 +183,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
         leave_part(&place.block->parts, segment, strip, sum);
     }
     gs_sync();
-    write_pair(&place.block->parts, &mine, args.n_chunk, rows, scale, add, args.out,
-               args.out + 16 * args.n_strip, nullptr);
+    write_pair(&place.block->parts, row, scale, add, args.out, args.out + 16 * args.n_strip, nullptr);
 }
 
 /* Attention over an empty context: the queries (a pair's first elements) as a split vector. */
@@ -285,16 +279,16 @@ GS_DEVICE void ceiling_load_chunk(const uint8_t *chunk, struct ceiling_words *w)
 }
 
 /* multiply_experts of decode_stream.cuh with its words in registers. */
-GS_DEVICE void ceiling_multiply(const struct ceiling_words *words, struct operand x, int block, float sum[4])
+GS_DEVICE void ceiling_multiply(const struct ceiling_words *words, uint32_t x, int block, float sum[4])
 {
-    uint32_t from = x.base + (uint32_t)block * x.step;
+    uint32_t from = x + (uint32_t)block * OPERAND_STEP;
 #pragma unroll
     for (int k = 0; k < 3; k++) {
         const uint32_t codes[4] = {words->codes[k].x, words->codes[k].y, words->codes[k].z,
                                    words->codes[k].w};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            struct u32x4 b = load_shared_16(from + (uint32_t)(2 * k + half) * x.step);
+            struct u32x4 b = load_shared_16(from + (uint32_t)(2 * k + half) * OPERAND_STEP);
             uint32_t low[4], high[4];
             decode_word(codes[2 * half], low);
             decode_word(codes[2 * half + 1], high);
@@ -323,12 +317,12 @@ template <enum ceiling_loads LOADS, class Next> struct ceiling_stream {
     __device__ __forceinline__ void start(void)
     {
         if (LOADS == CEILING_RINGS)
-            stream_start<CEILING_SLOTS, CEILING_EXPERT>(ring, bars, count, policy, next);
+            stream_fill<CEILING_EXPERT>(ring, bars, 0, CEILING_SLOTS, count, policy, next);
     }
 
     /* done() after every chunk; block() is the first block of 32 columns of the chunk at hand. */
     template <class Block, class Done>
-    __device__ __forceinline__ void run(struct operand operand, float sum[4], Block block, Done done)
+    __device__ __forceinline__ void run(uint32_t operand, float sum[4], Block block, Done done)
     {
         if (LOADS == CEILING_RINGS) {
             stream_run<CEILING_SLOTS, CEILING_EXPERT>(ring, bars, count, policy, next, [&](uint32_t slot) {
@@ -411,7 +405,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     stream.next.seek(strip0 * args.n_chunk + first);
     stream.start();
     float scale = ceiling_take_pair(&place, args.in, args.norm, args.d_model, CEILING_SCALE);
-    struct operand operand = operand_of(shared_address(place.vector), shared_address(place.block->zeros));
+    uint32_t operand = operand_of(shared_address(place.vector));
     int strip = first / args.n_chunk, chunk = first % args.n_chunk, segment = 0;
     float sum[4] = {};
     stream.run(
@@ -483,7 +477,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     stream.next.seek(mine.first);
     stream.start();
     gs_let_next_start();
-    struct rows rows = rows_of_block(&mine, N * args.n_chunk);
+    struct row_place row = place_of_row(&mine, N * args.n_chunk);
     gs_sync();
     gs_wait_for_previous();
     uint32_t bytes = (uint32_t)args.d_ff * 6;
@@ -492,14 +486,13 @@ __global__ static void __launch_bounds__(THREADS, 2)
             copy_start(shared_address(place.vector) + (uint32_t)i * bytes,
                        args.activated + (int64_t)(args.first + i) * bytes, bytes, place.vector_bars + 8 * i);
     float add = 0.0f;
-    if (gs_thread() < rows.n) {
-        int row = rows.first + gs_thread();
-        add = load_fresh(args.before + row) + load_fresh(args.before + args.d_model + row);
+    if (row.row >= 0) {
+        add = load_fresh(args.before + row.row) + load_fresh(args.before + args.d_model + row.row);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            add += choice.weight[k] * args.bias[(int64_t)choice.expert[k] * args.d_model + row];
+            add += choice.weight[k] * args.bias[(int64_t)choice.expert[k] * args.d_model + row.row];
     }
-    struct operand operand = operand_of(shared_address(place.vector), shared_address(place.block->zeros));
+    uint32_t operand = operand_of(shared_address(place.vector));
     int strip = mine.first / (N * args.n_chunk), rest = mine.first % (N * args.n_chunk), segment = 0;
     int slot = rest / args.n_chunk, chunk = rest % args.n_chunk;
     float sum[4] = {}, total[4] = {};
@@ -532,8 +525,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
         leave_part(&place.block->parts, segment, strip, total);
     }
     gs_sync();
-    write_pair(&place.block->parts, &mine, N * args.n_chunk, rows, CEILING_UNSCALE, add, args.out,
-               args.out + args.d_model, nullptr);
+    write_pair(&place.block->parts, row, CEILING_UNSCALE, add, args.out, args.out + args.d_model, nullptr);
 }
 
 #endif

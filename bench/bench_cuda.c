@@ -67,7 +67,7 @@ static void append(const struct bench *bench, struct gs_kv *kv, size_t first, si
     for (size_t at = 0; at < n;) {
         size_t piece = n - at < most ? n - at : most;
         struct gs_step step = {kv, bench->tokens + first + at, piece,
-                               at + piece == n ? GS_WANT_LAST : GS_WANT_NONE};
+                               at + piece == n ? GS_WANT_LAST : GS_WANT_NONE, NULL};
         require(cuda->forward(bench->device, &step, 1, NULL, &error), &error);
         at += piece;
     }
@@ -91,13 +91,13 @@ static bool check_chain(const struct bench *bench)
     append(bench, kv, 0, 100);
     int32_t first = argmax(cuda->logits(bench->device, 0), bench->weights->config.n_vocab), token = first;
     for (int i = 0; i < CHAIN; i++) {
-        struct gs_step step = {kv, &token, 1, GS_WANT_LAST};
+        struct gs_step step = {kv, &token, 1, GS_WANT_LAST, NULL};
         require(cuda->forward(bench->device, &step, 1, NULL, &error), &error);
         stepped[i] = token = argmax(cuda->logits(bench->device, 0), bench->weights->config.n_vocab);
     }
     for (int run = 0; run < 2; run++) {
         cuda->kv_truncate(kv, 100);
-        require(gs_gpu_chain(bench->device, kv, first, run ? again : chained, CHAIN, &error), &error);
+        require(gs_gpu_chain(bench->device, kv, first, NULL, run ? again : chained, CHAIN, &error), &error);
     }
     cuda->kv_free(kv);
     bool as_stepped = memcmp(stepped, chained, sizeof stepped) == 0;
@@ -142,7 +142,7 @@ static struct record record_run(const struct bench *bench)
     cuda->tap(bench->device, take_stage, &record);
     for (size_t n; record.n_done < COMPARED; record.n_done += n) {
         n = record.n_done == 0 ? COMPARED - STEPPED : 1;
-        struct gs_step step = {kv, bench->tokens + record.n_done, n, GS_WANT_ALL};
+        struct gs_step step = {kv, bench->tokens + record.n_done, n, GS_WANT_ALL, NULL};
         require(cuda->forward(bench->device, &step, 1, NULL, &error), &error);
     }
     cuda->tap(bench->device, NULL, NULL);
@@ -220,11 +220,11 @@ static void bench_decode(const struct bench *bench, size_t depth)
     for (int r = -1; r < bench->n_runs; r++) {
         cuda->kv_truncate(kv, (int64_t)depth);
         double start = gs_clock_seconds();
-        require(gs_gpu_chain(bench->device, kv, 100, out, CHAIN, &error), &error);
+        require(gs_gpu_chain(bench->device, kv, 100, NULL, out, CHAIN, &error), &error);
         double middle = gs_clock_seconds();
         cuda->kv_truncate(kv, (int64_t)depth);
         for (int i = 0; i < CHAIN; i++) {
-            struct gs_step step = {kv, bench->tokens + i, 1, GS_WANT_LAST};
+            struct gs_step step = {kv, bench->tokens + i, 1, GS_WANT_LAST, NULL};
             require(cuda->forward(bench->device, &step, 1, NULL, &error), &error);
         }
         double end = gs_clock_seconds();
@@ -260,7 +260,7 @@ static void bench_prefill(const struct bench *bench, size_t n)
     printf("%-44s %10.0f\n", "  tokens/s", (double)n / (median / 1e3));
 }
 
-static void bench_batch(const struct bench *bench, size_t n)
+static void bench_batch_of(const struct bench *bench, size_t n, enum gs_want want)
 {
     double rates[MAX_RUNS];
     char what[80];
@@ -275,7 +275,7 @@ static void bench_batch(const struct bench *bench, size_t n)
         double start = gs_clock_seconds();
         for (size_t t = 0; t < 16; t++) {
             for (size_t i = 0; i < n; i++)
-                steps[i] = (struct gs_step){kvs[i], bench->tokens + 37 * i + t, 1, GS_WANT_LAST};
+                steps[i] = (struct gs_step){kvs[i], bench->tokens + 37 * i + t, 1, want, NULL};
             require(cuda->forward(bench->device, steps, n, NULL, &error), &error);
         }
         if (r >= 0)
@@ -283,8 +283,15 @@ static void bench_batch(const struct bench *bench, size_t n)
     }
     for (size_t i = 0; i < n; i++)
         cuda->kv_free(kvs[i]);
-    snprintf(what, sizeof what, "batch of %zu, in all", n);
+    snprintf(what, sizeof what, "batch of %zu, in all%s", n, want == GS_WANT_TOKEN ? ", tokens alone" : "");
     report(what, rates, bench->n_runs, "tokens/s");
+}
+
+/* With all rows of logits brought to the host, and with a token of each chosen on the device. */
+static void bench_batch(const struct bench *bench, size_t n)
+{
+    bench_batch_of(bench, n, GS_WANT_LAST);
+    bench_batch_of(bench, n, GS_WANT_TOKEN);
 }
 
 /* Does `run` with every number of a list "1,2,3" that is 1 to most. */

@@ -62,6 +62,11 @@ static const struct sample samples[] = {
      "\"ready\": true, \"owner\": null, \"summary\": \"A program that runs two models and nothing else.\"}"},
     {"text of one pattern", "{\"type\":\"string\",\"pattern\":\"^[^<>]*$\"}",
      "\"Nothing but words, numbers such as 12 and marks; no angle brackets anywhere in this text.\""},
+    {"one pattern, and a length",
+     "{\"type\":\"string\",\"pattern\":\"^[^<>]*$\",\"minLength\":3,\"maxLength\":200}",
+     "\"Nothing but words, numbers such as 12 and marks; no angle brackets anywhere in this text.\""},
+    {"one line", "{\"type\":\"string\",\"pattern\":\"^.{1,120}$\"}",
+     "\"Nothing but words, numbers such as 12 and marks; no angle brackets anywhere in this text.\""},
 };
 
 struct figures {

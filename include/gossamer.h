@@ -128,10 +128,17 @@ enum gs_weight_format {
     GS_WEIGHTS_Q8,         /* quantised to 8 bits while loading */
 };
 
-/* How a token is decoded by a backend that has several ways; docs/metal.md. */
+/*
+ * How a token is decoded by a backend that has several ways; docs/metal.md. Two levers, each in both
+ * positions: a command buffer a token, or one each half layer that is waited for; its experts as one grid, or
+ * one after another.
+ */
 enum gs_decode {
-    GS_DECODE_FUSED = 0, /* one command buffer a token */
-    GS_DECODE_LEGACY,    /* one for each stage, the experts one after another: slow on purpose */
+    GS_DECODE_FUSED = 0, /* one command buffer, one grid */
+    GS_DECODE_LEGACY,    /* many, one after another: slow on purpose */
+    GS_DECODE_SERIAL,    /* one command buffer, experts one after another */
+    GS_DECODE_STAGED,    /* many command buffers, one grid */
+    GS_DECODE_COUNT,
 };
 
 /* Levers for measurements. Zeros are what the backend does best; only "metal" has others. */
@@ -149,6 +156,7 @@ struct gs_engine_options {
     size_t n_threads;         /* CPU: 0: one per physical core that the process may use */
     const char *cpu_features; /* CPU: the kernels' instruction set, e.g. "generic"; NULL: the best */
     struct gs_levers levers;
+    const char *cache_folder; /* for compiled kernels, made if need be; NULL: none are kept */
     gs_progress_fn *progress; /* may be NULL */
     void *progress_user;
 };
@@ -336,6 +344,16 @@ gs_status gs_source_next_masked(struct gs_source *source, const uint64_t *allowe
 
 /* The logits [n_vocab] that the last token was drawn from; NULL if it came from a script of ids. */
 const float *gs_source_logits(const struct gs_source *source);
+
+/*
+ * Lets a model's source have several tokens chosen in a row before it hands out the first, where nothing is to
+ * be decided between them: no mask, a sampler without penalties, biases and filters, a backend that can. The
+ * tokens are the same and none comes more than some milliseconds later, nor does a cancel. `most`: how many
+ * more the caller will take; -1: not known. Until 0 is set, as at first, or the source is closed (before its
+ * session), the timeline may hold tokens that were not handed out yet, and gs_source_logits may be NULL; then
+ * it holds what it would have held without this, though it may have no logits.
+ */
+void gs_source_run_ahead(struct gs_source *source, int64_t most);
 
 #ifdef __cplusplus
 }

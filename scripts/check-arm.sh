@@ -8,8 +8,8 @@
 # SVE has i8mm and bf16 too (as the M2 and later), "max" has SVE. On each: the tests of kernels and of what the processor
 # is found to have. On the first and the third also the demo model, exact against its golden and fast. --all runs all
 # tests and both proofs on each, which takes an hour or more. Before that, a build that does not ask the processor what
-# it has must die on the first: a control. scripts/setup.sh --arm installs what is needed. Exit code 2 where something is
-# missing.
+# it has must die on the first: a control. ARM_PROCESSORS names others than these four. scripts/setup.sh --arm installs
+# what is needed. Exit code 2 where something is missing.
 set -eu
 cd "$(dirname "$0")/.."
 all=no
@@ -18,7 +18,7 @@ build=$(realpath -m "${1:-build/arm}")
 mkdir -p "$build"
 compiler=aarch64-linux-gnu-gcc
 emulator=qemu-aarch64-static
-processors="cortex-a72 cortex-a76 max,sve=off max"
+processors=${ARM_PROCESSORS:-cortex-a72 cortex-a76 max,sve=off max}
 
 lacks() { echo "arm: $* (scripts/setup.sh --arm installs it)" >&2; exit 2; }
 command -v $compiler >/dev/null || lacks "$compiler is not there"

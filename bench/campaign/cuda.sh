@@ -69,7 +69,9 @@ survives_a_kill() {
     wait $victim
     echo "the killed run's exit code: $?"
     say >"$logs/after.txt" 2>/dev/null || return 1
-    cmp "$logs/before.txt" "$logs/after.txt" && echo "the same $(wc -c <"$logs/after.txt") bytes after it"
+    cmp "$logs/before.txt" "$logs/after.txt" || return 1
+    "$build/bench/bench_agree" models/demo models/demo/golden.safetensors cuda exact 0 0.99999 || return 1
+    echo "the same text and right logits after it"
 }
 
 # One line and exit code 2 where there is no such device, and where there is none; then auto takes the CPU.
@@ -139,15 +141,15 @@ full() {
     if [ ! -f "$golden" ]; then
         section 1 oracle-float32 "$python" $oracle "$model" "$golden" --device cuda --length 140 --rows all
     fi
+    section 5 full-prompt-exact "$build/bench/bench_agree" "$model" "$golden" cuda exact 0 0.99999
+    section 5 full-steps-fast "$build/bench/bench_agree" "$model" "$golden" cuda fast 1 0.9995
+    section 5 full-prompt-fast "$build/bench/bench_agree" "$model" "$golden" cuda fast 0 0.9995
+    section 3 full-golden-exact verify "$model" --precision exact --golden "$golden"
+    grep -E "mxfp4|logits" "$logs/full-golden-exact.log"
     if [ ! -f "$rounded" ]; then
         section 1 oracle-bfloat16 "$python" $oracle "$model" "$rounded" --device cuda --dtype bfloat16 \
             --tokens "$golden" --rows all
     fi
-    section 3 full-golden-exact verify "$model" --precision exact --golden "$golden"
-    grep -E "mxfp4|logits" "$logs/full-golden-exact.log"
-    section 5 full-prompt-exact "$build/bench/bench_agree" "$model" "$golden" cuda exact 0 0.99999
-    section 5 full-steps-fast "$build/bench/bench_agree" "$model" "$golden" cuda fast 1 0.9995
-    section 5 full-prompt-fast "$build/bench/bench_agree" "$model" "$golden" cuda fast 0 0.9995
     section 4 full-prompt-bf16 "$build/bench/bench_agree" "$model" "$rounded" cuda fast 0 0.995
     if [ -n "${FULL:-}" ]; then
         section 4 full-size-cpu-exact verify "$model" --against cpu:exact -n 16

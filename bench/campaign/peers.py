@@ -37,7 +37,8 @@ class States:
     def ask(self):
         while self.going:
             said = subprocess.run([self.program], capture_output=True, text=True, check=False).stdout
-            self.answers.append((time.monotonic(), float(said.split()[0]) if said else 0.0))
+            if said:
+                self.answers.append((time.monotonic(), float(said.split()[0])))
             time.sleep(0.5)
 
     def __enter__(self):

@@ -46,13 +46,21 @@ struct gs_device_options {
     enum gs_weight_format weights;
     enum gs_control control;
     struct gs_levers levers;
+    const char *cache_folder; /* for compiled kernels, made if need be; NULL: none */
 };
 
-/* Which rows of a step need logits. */
+/* What is wanted of a step's rows. */
 enum gs_want {
     GS_WANT_NONE,
-    GS_WANT_LAST,
-    GS_WANT_ALL,
+    GS_WANT_LAST,  /* the logits of the last */
+    GS_WANT_ALL,   /* of all */
+    GS_WANT_TOKEN, /* of the last a token, chosen where the logits are */
+};
+
+/* How a token is drawn from its row of logits, as docs/sampling.md has it. */
+struct gs_draw {
+    double uniform;    /* in [0, 1) */
+    float temperature; /* above 0 */
 };
 
 /* New tokens of one timeline, at positions gs_kv length, length+1, ... */
@@ -61,6 +69,7 @@ struct gs_step {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
     enum gs_want want;
+    const struct gs_draw *draw; /* GS_WANT_TOKEN; NULL: the largest logit, the lowest id among equals */
 };
 
 /* Named intermediates, for the verifier. Rows are the tokens of the call, in order. */
@@ -93,6 +102,8 @@ enum gs_time {
     GS_TIME_COUNT,
 };
 
+#define GS_CHAIN_TOKENS 256 /* of one chain at most */
+
 struct gs_backend_stats {
     uint64_t n_tokens;     /* run through the model since load */
     uint64_t n_forward;    /* calls */
@@ -105,6 +116,10 @@ struct gs_backend_stats {
     uint64_t n_command_buffers; /* handed to the queue; CUDA: launched graphs */
     uint64_t n_encoders;        /* Metal alone */
     uint64_t n_dispatches;      /* kernels launched, those of graphs included */
+
+    /* Of a device whose driver compiles kernels when it is opened. */
+    uint64_t n_compiled, n_kept; /* kernels that it compiled, and those that it had kept on disk */
+    const char *kernels_note;    /* the same in words, and why none are kept; NULL: nothing to say */
 };
 
 struct gs_backend {
@@ -122,6 +137,12 @@ struct gs_backend {
 
     /* Does it take any gs_levers? The others are opened with zeros. */
     bool has_levers;
+
+    /*
+     * Is it worth asking for tokens instead of logits: do the logits lie where the host has to fetch them?
+     * And does it take a gs_draw? Every backend takes GS_WANT_TOKEN without one.
+     */
+    bool chooses, draws;
 
     /* Can this backend run here? Fills a one-line description; never fails loudly. */
     bool (*probe)(char *description, size_t size);
@@ -189,15 +210,27 @@ struct gs_backend {
                          const _Atomic bool *cancelled, struct gs_error *error);
 
     /*
-     * n greedy tokens after `token`, which is the next one of the timeline, chosen on the device without the
-     * host between. The timeline then holds `token` and all of `out` [n] but the last, whose logits are row
-     * 0's. At most 256 at a time. On failure the timeline has not changed. NULL: there is no such way.
+     * n tokens after `token`, which is the next one of the timeline, chosen on the device without the host
+     * between: each as `chosen` would tell it after a forward of one token, greedily or by draws [n]. The
+     * timeline then holds `token` and all of `out` [n] but the last, whose logits are row 0's. At most
+     * GS_CHAIN_TOKENS at a time; nothing stops it on the way. What follows a -1 in `out` means nothing. On
+     * failure the timeline has not changed. NULL: there is no such way.
      */
-    gs_status (*chain)(struct gs_device *device, struct gs_kv *kv, int32_t token, int32_t *out, size_t n,
-                       struct gs_error *error);
+    gs_status (*chain)(struct gs_device *device, struct gs_kv *kv, int32_t token, const struct gs_draw *draws,
+                       int32_t *out, size_t n, struct gs_error *error);
 
-    /* Row `row` [n_vocab] of the wanted logits of the last forward, in the order of steps and tokens. */
-    const float *(*logits)(const struct gs_device *device, size_t row);
+    /*
+     * Row `row` [n_vocab] of those that the last forward was wanted something of, in the order of steps and
+     * tokens; of a GS_WANT_TOKEN row they are fetched by this call. NULL: no such row, or not to be had.
+     */
+    const float *(*logits)(struct gs_device *device, size_t row);
+
+    /*
+     * The token of such a row, if GS_WANT_TOKEN was wanted of it. -1: it has to be chosen from the logits. A
+     * logit is not finite; or the draw falls so near the border of two tokens that only sums in the order of
+     * docs/sampling.md can tell them apart; or there were too many rows.
+     */
+    int32_t (*chosen)(const struct gs_device *device, size_t row);
 
     /* fn NULL: off. */
     void (*tap)(struct gs_device *device, gs_tap_fn *fn, void *user);

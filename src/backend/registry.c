@@ -66,8 +66,7 @@ gs_status gs_backend_check_levers(const struct gs_backend *backend, const struct
 {
     if (backend->has_levers || (levers->decode == GS_DECODE_FUSED && !levers->scalar_load))
         return GS_OK;
-    return gs_fail(
-        error, GS_UNSUPPORTED,
-        "the %s backend decodes in one way: --decode legacy and --scalar-load are of the metal backend",
-        backend->name);
+    return gs_fail(error, GS_UNSUPPORTED,
+                   "the %s backend decodes in one way: --decode and --scalar-load are of the metal backend",
+                   backend->name);
 }

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_BYTES 65536 /* a larger allocation gets a block of its own */
+/* Each block is twice the one before; an allocation that is larger than its turn gets a block of its own
+ * size. */
+#define FIRST_BYTES 1024
+#define MOST_BYTES  65536
 
 struct gs_arena_block {
     struct gs_arena_block *previous;
@@ -22,7 +25,9 @@ void *gs_arena_alloc(struct gs_arena *arena, size_t size)
     size = (size + 15) & ~(size_t)15;
     struct gs_arena_block *block = arena->last;
     if (!block || block->size - block->used < size) {
-        size_t block_size = size > BLOCK_BYTES ? size : BLOCK_BYTES;
+        size_t block_size = block ? 2 * block->size : FIRST_BYTES;
+        block_size = block_size < MOST_BYTES ? block_size : MOST_BYTES;
+        block_size = block_size > size ? block_size : size;
         block = calloc(1, sizeof *block + block_size);
         if (!block)
             return NULL;

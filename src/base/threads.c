@@ -194,8 +194,12 @@ static void publish(struct gs_threads *pool)
     uint32_t generation = atomic_load_explicit(&pool->generation, memory_order_relaxed) + 1;
     atomic_store_explicit(&pool->caller_processor, gs_processors_current(), memory_order_relaxed);
     atomic_store_explicit(&pool->entry, (uint64_t)generation << 32, memory_order_release);
-    /* Before the look at n_sleeping, as a worker counts itself before its look at the generation. */
-    atomic_store(&pool->generation, generation);
+    /*
+     * Before the look at n_sleeping, as a worker counts itself before its look at the generation. An
+     * exchange, here and in finish: C orders a store before a load as well, but qemu's ARM on x86-64 lets the
+     * load overtake it.
+     */
+    atomic_exchange(&pool->generation, generation);
     if (atomic_load(&pool->n_sleeping) == 0)
         return;
     pthread_mutex_lock(&pool->mutex);
@@ -221,7 +225,7 @@ static void finish(struct gs_threads *pool)
     }
     if (!is_empty(pool)) {
         pthread_mutex_lock(&pool->mutex);
-        atomic_store(&pool->caller_sleeps, true);
+        atomic_exchange(&pool->caller_sleeps, true);
         while (!is_empty(pool))
             pthread_cond_wait(&pool->job_done, &pool->mutex);
         atomic_store(&pool->caller_sleeps, false);

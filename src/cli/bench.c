@@ -99,7 +99,7 @@ static const struct gs_option options[] = {
      .name = "decode",
      .value = "NAME",
      .offset = offsetof(struct settings, decode),
-     .help = "Metal: fused (default), or legacy: a command buffer a stage"},
+     .help = "Metal: fused (default), legacy, serial or staged: other ways to decode"},
     {.kind = GS_OPTION_FLAG,
      .name = "chain",
      .offset = offsetof(struct settings, chain),
@@ -261,10 +261,13 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
                        "--cpu-features, --device, --decode and --chain out");
     if (s->frontier && s->depth)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--frontier and --depth: choose one");
-    if (s->kernel && s->backend && strcmp(s->backend, "cpu") != 0 && strcmp(s->backend, "metal") != 0)
+    if (s->kernel && s->backend && strcmp(s->backend, "cpu") != 0 && strcmp(s->backend, "metal") != 0 &&
+        strcmp(s->backend, "hip") != 0)
         return gs_fail(error, GS_INVALID_ARGUMENT,
-                       "--kernel: no kernels of backend \"%s\" to measure: cpu has some, and metal",
+                       "--kernel: no kernels of backend \"%s\" to measure: cpu has some, metal and hip",
                        gs_quote(s->backend).text);
+    if (s->kernel && s->backend && strcmp(s->backend, "hip") == 0 && s->scalar_load)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--scalar-load: hip has no such kernels to measure");
     if (!s->kernel && (s->layer != 0 || s->expert != 0 || s->experts))
         return gs_fail(error, GS_INVALID_ARGUMENT, "--layer, --expert and --experts go with --kernel NAME");
     return GS_OK;

@@ -1,4 +1,6 @@
 /* Rows of a kernel on single experts: the model is not loaded, only these experts' bytes are read. */
+#include "backend/gpu/measure.h"
+#include "backend/hip/device.h"
 #include "backend/metal/measure.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -108,6 +110,49 @@ static gs_status run_gpu(struct bench *bench, bool scalar, struct gs_error *erro
     return status;
 }
 
+/* HIP: a run is a graph of many launches, and a row's time a launch's share of it. */
+static gs_status run_hip_row(struct bench *bench, struct gs_gpu_measure *measure, size_t n_experts, bool cold,
+                             struct gs_error *error)
+{
+    const struct gs_bench_settings *settings = bench->settings;
+    size_t n_runs = (size_t)(settings->n_runs > 0 ? settings->n_runs : DEFAULT_RUNS);
+    struct gs_bench_row *row;
+    double unused;
+    gs_status status = gs_bench_row_add(bench->report, n_runs, &row, error);
+    if (status == GS_OK)
+        status = gs_gpu_measure_copy(measure, &unused, error); /* makes its memory */
+    if (status == GS_OK)
+        status = gs_gpu_measure_copy(measure, &row->bandwidth, error);
+    if (status == GS_OK)
+        status = gs_gpu_measure_choose(measure, n_experts, cold, error);
+    if (status == GS_OK)
+        status = gs_gpu_measure_product(measure, &unused, error);
+    if (status != GS_OK)
+        return status;
+    snprintf(row->name, sizeof row->name, "%s x%zu %s", settings->kernel->name, n_experts,
+             cold ? "cold" : "warm");
+    row->bytes = n_experts * bench->expert_bytes;
+    row->products = n_experts * (uint64_t)(bench->experts->rows * bench->experts->columns);
+    row->command_buffers = row->dispatches = 1;
+    for (size_t i = 0; status == GS_OK && i < n_runs; i++)
+        status = gs_gpu_measure_product(measure, &row->seconds[i], error);
+    return status;
+}
+
+static gs_status run_hip(struct bench *bench, struct gs_error *error)
+{
+    const struct gs_bench_settings *settings = bench->settings;
+    struct gs_gpu_measure *measure = NULL;
+    bool is_gate_up = settings->kernel->weight == offsetof(struct gs_layer_weights, gate_up);
+    gs_status status = gs_gpu_measure_open(&gs_hip_api, settings->engine.device, bench->experts,
+                                           bench->report->n_experts, is_gate_up, bench->in, &measure, error);
+    for (size_t i = 0; status == GS_OK && i < settings->experts.count; i++)
+        for (int cold = 0; status == GS_OK && cold < 2; cold++)
+            status = run_hip_row(bench, measure, (size_t)settings->experts.values[i], cold != 0, error);
+    gs_gpu_measure_close(measure);
+    return status;
+}
+
 /* ---------------------------------------------------------------- on the processor */
 
 static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_error *error)
@@ -196,8 +241,9 @@ gs_status gs_bench_kernel(const struct gs_bench_settings *settings, struct gs_be
     struct gs_mxfp4_matrix *matrices = NULL;
     float *vectors = NULL;
     report->kind = "kernel";
-    bool is_gpu = settings->engine.backend && strcmp(settings->engine.backend, "metal") == 0;
-    report->backend = is_gpu ? "metal" : "cpu";
+    const char *backend = settings->engine.backend ? settings->engine.backend : "cpu";
+    bool is_metal = strcmp(backend, "metal") == 0, is_hip = strcmp(backend, "hip") == 0;
+    report->backend = is_metal ? "metal" : is_hip ? "hip" : "cpu";
     report->precision = "exact";
     report->weights = "native";
     gs_status status = gs_checkpoint_open(settings->model, &checkpoint, error);
@@ -210,13 +256,15 @@ gs_status gs_bench_kernel(const struct gs_bench_settings *settings, struct gs_be
     bench.out = calloc(report->n_experts, sizeof *bench.out);
     status = matrices && bench.in && bench.out ? make_vectors(&bench, &vectors, matrices, error)
                                                : gs_fail_memory(error, report->n_experts * sizeof *matrices);
-    if (is_gpu)
-        gs_warn_untested(settings->engine.backend);
-    if (status == GS_OK && is_gpu)
+    if (is_metal || is_hip)
+        gs_warn_untested(backend);
+    if (status == GS_OK && is_hip)
+        status = run_hip(&bench, error);
+    if (status == GS_OK && is_metal)
         status = run_gpu(&bench, false, error);
-    if (status == GS_OK && is_gpu && settings->scalar_load)
+    if (status == GS_OK && is_metal && settings->scalar_load)
         status = run_gpu(&bench, true, error);
-    for (size_t t = 0; status == GS_OK && !is_gpu && t < settings->threads.count; t++)
+    for (size_t t = 0; status == GS_OK && !is_metal && !is_hip && t < settings->threads.count; t++)
         status = run_threads(&bench, (size_t)settings->threads.values[t], error);
     if (status == GS_OK)
         status = gs_checkpoint_check(checkpoint, error);

@@ -184,7 +184,7 @@ static gs_status run_chains(struct bench *bench, const struct test *test, struct
     gs_status status = GS_OK;
     for (int64_t done = 0; status == GS_OK && done < test->size; done += CHAIN_TOKENS) {
         int64_t n = test->size - done < CHAIN_TOKENS ? test->size - done : CHAIN_TOKENS;
-        status = engine->backend->chain(engine->device, session->kv, next, out, (size_t)n, error);
+        status = engine->backend->chain(engine->device, session->kv, next, NULL, out, (size_t)n, error);
         next = out[n - 1];
     }
     return status;

@@ -151,6 +151,8 @@ gs_status gs_generate(struct gs_generation *g, struct gs_error *error)
     gs_status status = gs_detokenizer_open(g->vocab, &detokenizer, error);
     if (status != GS_OK)
         return status;
+    if (g->n_logprobs < 0)
+        gs_source_run_ahead(g->source, g->limit);
     while (next_token(g, &id, &status, error)) {
         status = write_token(g, detokenizer, id, error);
         if (status != GS_OK || !gs_output_ok(g->output)) {
@@ -159,6 +161,7 @@ gs_status gs_generate(struct gs_generation *g, struct gs_error *error)
         }
         g->n_tokens++;
     }
+    gs_source_run_ahead(g->source, 0);
     const char *tail = "";
     size_t size = 0;
     if (status == GS_OK)

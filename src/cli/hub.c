@@ -53,6 +53,15 @@ gs_status gs_hub_cache_folder(struct gs_buffer *path, struct gs_error *error)
     return cache ? append_folder(path, cache, "", error) : home_folder(path, "/hub", error);
 }
 
+const char *gs_kernel_cache_folder(struct gs_buffer *path)
+{
+    const char *cache = variable("XDG_CACHE_HOME");
+    if (!cache && !variable("HOME"))
+        return NULL;
+    gs_status status = append_folder(path, cache ? cache : "~/.cache", "/gossamer", NULL);
+    return status == GS_OK ? path->data : NULL;
+}
+
 gs_status gs_hub_endpoint(const char *chosen, struct gs_buffer *endpoint, struct gs_error *error)
 {
     if (!chosen)

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const decodes[] = {[GS_DECODE_FUSED] = "fused", [GS_DECODE_LEGACY] = "legacy"};
+static const char *const decodes[] = {[GS_DECODE_FUSED] = "fused",
+                                      [GS_DECODE_LEGACY] = "legacy",
+                                      [GS_DECODE_SERIAL] = "serial",
+                                      [GS_DECODE_STAGED] = "staged"};
 static const char *const precisions[] = {[GS_PRECISION_EXACT] = "exact", [GS_PRECISION_FAST] = "fast"};
 static const char *const formats[] = {[GS_WEIGHTS_NATIVE] = "native", [GS_WEIGHTS_Q8] = "q8"};
 
@@ -50,13 +53,18 @@ gs_status gs_parse_weight_format(const char *text, enum gs_weight_format *out, s
 gs_status gs_parse_levers(const char *decode, bool scalar_load, struct gs_levers *out, struct gs_error *error)
 {
     const char *groups = getenv("GOSSAMER_SIMDGROUPS");
-    int found = GS_DECODE_FUSED;
     *out = (struct gs_levers){.scalar_load = scalar_load};
     if (groups && strcmp(groups, "1") != 0 && strcmp(groups, "2") != 0 && strcmp(groups, "4") != 0)
         return gs_fail(error, GS_INVALID_ARGUMENT, "GOSSAMER_SIMDGROUPS: \"%s\" is neither 1, 2 nor 4",
                        gs_quote(groups).text);
     out->simdgroups = groups ? groups[0] - '0' : 0;
-    gs_status status = decode ? find_name("--decode", decodes, decode, &found, error) : GS_OK;
-    out->decode = (enum gs_decode)found;
-    return status;
+    for (int i = 0; decode && i < GS_DECODE_COUNT; i++)
+        if (strcmp(decode, decodes[i]) == 0) {
+            out->decode = (enum gs_decode)i;
+            return GS_OK;
+        }
+    if (decode)
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--decode: \"%s\" is neither fused, legacy, serial nor staged", gs_quote(decode).text);
+    return GS_OK;
 }

@@ -61,6 +61,7 @@ gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
                                         .precision = GS_PRECISION_FAST,
                                         .cpu_features = s->cpu_features,
                                         .n_threads = (size_t)s->n_threads,
+                                        .cache_folder = gs_kernel_cache_folder(&setup->kernel_cache),
                                         .progress = gs_progress_update,
                                         .progress_user = &progress};
     gs_status status = gs_parse_precision(s->precision, &options.precision, error);
@@ -104,6 +105,10 @@ void gs_setup_print_plan(const struct gs_setup *setup)
 {
     fprintf(stderr, "model    %s on backend %s\n%s\n", gs_quote(setup->settings->model).text,
             gs_engine_backend(setup->engine), gs_plan_text(&setup->plan, "").text);
+    struct gs_backend_stats stats = {0};
+    setup->engine->backend->stats(setup->engine->device, &stats);
+    if (stats.kernels_note)
+        fprintf(stderr, "kernels  %s\n", stats.kernels_note);
 }
 
 void gs_setup_print_sampling(const struct gs_setup *setup)
@@ -119,6 +124,7 @@ void gs_setup_close(struct gs_setup *setup)
     gs_engine_close(setup->engine);
     gs_vocab_close(setup->vocab);
     gs_buffer_free(&setup->model_path);
+    gs_buffer_free(&setup->kernel_cache);
     if (setup->settings)
         free(setup->settings->bias.list);
 }

@@ -144,7 +144,7 @@ struct gs_setup_settings {
          .name = "decode",                                                                                   \
          .value = "NAME",                                                                                    \
          .offset = offsetof(type, member.decode),                                                            \
-         .help = "Metal: fused (default), or legacy: a command buffer a stage"},                             \
+         .help = "Metal: fused (default), legacy, serial or staged: other ways to decode"},                  \
     {                                                                                                        \
         .kind = GS_OPTION_TEXT, .name = "cpu-features", .value = "NAME",                                     \
         .offset = offsetof(type, member.cpu_features),                                                       \
@@ -166,7 +166,7 @@ struct gs_setup_settings {
 /* Zero-initialise; gs_setup_close releases. */
 struct gs_setup {
     struct gs_setup_settings *settings; /* borrowed; its model becomes the path, its seed a real one */
-    struct gs_buffer model_path;
+    struct gs_buffer model_path, kernel_cache;
     struct gs_vocab *vocab;
     struct gs_engine *engine; /* NULL: a script stands in */
     struct gs_sampler *sampler;

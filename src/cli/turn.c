@@ -141,6 +141,7 @@ static gs_status generate(struct gs_turn *turn, struct gs_source *source, struct
     struct gs_markers markers;
     int64_t limit = turn->setup->settings->n_tokens;
     gs_status status = gs_markers_find(turn->setup->vocab, &markers, error);
+    gs_source_run_ahead(source, limit);
     while (status == GS_OK) {
         int32_t id;
         if (limit >= 0 && (int64_t)turn->generated.count >= limit) {

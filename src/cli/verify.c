@@ -88,7 +88,7 @@ static const struct gs_option options[] = {
      .name = "decode",
      .value = "NAME",
      .offset = offsetof(struct settings, decode),
-     .help = "Metal: fused (default), or legacy: a command buffer a stage"},
+     .help = "Metal: fused (default), legacy, serial or staged: other ways to decode"},
     {.kind = GS_OPTION_FLAG,
      .name = "scalar-load",
      .offset = offsetof(struct settings, scalar_load),
@@ -228,6 +228,7 @@ static gs_status run_controls(const struct settings *s, const struct gs_verify_o
 static gs_status prove(const struct settings *s, struct gs_output *out, bool *failed, struct gs_error *error)
 {
     struct gs_tokens prompt = {0};
+    struct gs_buffer kernel_cache = {0};
     struct gs_vocab *vocab = NULL;
     struct gs_verify_subject subject = {.model = s->model, .all_layers = s->all_layers};
     char *found = NULL;
@@ -254,6 +255,7 @@ static gs_status prove(const struct settings *s, struct gs_output *out, bool *fa
                                   .n_tokens = (size_t)s->n_tokens,
                                   .n_threads = (size_t)s->n_threads,
                                   .cpu_features = s->cpu_features,
+                                  .cache_folder = gs_kernel_cache_folder(&kernel_cache),
                                   .prompt = prompt.ids,
                                   .n_prompt = prompt.count};
     if (status == GS_OK)
@@ -264,6 +266,7 @@ static gs_status prove(const struct settings *s, struct gs_output *out, bool *fa
         status = s->controls ? run_controls(s, &o, &subject, out, failed, error)
                              : verify(s, &o, &subject, out, failed, error);
     gs_tokens_free(&prompt);
+    gs_buffer_free(&kernel_cache);
     gs_vocab_close(vocab);
     free(found);
     return status;

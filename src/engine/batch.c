@@ -160,11 +160,40 @@ static gs_status check_weights(struct gs_engine *engine, const struct gs_batch_i
     return status;
 }
 
+/* Is an item's token chosen by the backend? */
+static bool is_chosen(const struct gs_engine *engine, const struct gs_batch_item *item)
+{
+    const struct gs_backend *backend = engine->backend;
+    return item->want == GS_WANT_TOKEN && backend->chooses && (!item->draw || backend->draws);
+}
+
+static struct gs_step step_of(const struct gs_engine *engine, const struct gs_batch_item *item)
+{
+    bool chosen = is_chosen(engine, item);
+    return (struct gs_step){.kv = item->session->kv,
+                            .tokens = item->tokens,
+                            .n_tokens = item->n_tokens,
+                            .want = item->want == GS_WANT_TOKEN && !chosen ? GS_WANT_LAST : item->want,
+                            .draw = chosen ? item->draw : NULL};
+}
+
+/* Row `at` is the last of the item, and more than a token is needed of it. */
+static gs_status keep_logits(struct gs_engine *engine, struct gs_session *session, const float *logits,
+                             struct gs_error *error)
+{
+    session->has_logits = logits != NULL;
+    if (!logits)
+        return gs_fail(error, GS_IO, "backend %s: the logits could not be fetched", engine->backend->name);
+    memcpy(session->logits, logits, (size_t)engine->info.n_vocab * sizeof *session->logits);
+    return GS_OK;
+}
+
 /* The new tokens join the timelines, the wanted rows go where they belong. */
 static gs_status take_results(struct gs_engine *engine, const struct gs_batch_item *items, size_t n_items,
                               gs_batch_row_fn *row, void *user, struct gs_error *error)
 {
-    size_t row_bytes = (size_t)engine->info.n_vocab * sizeof(float), at = 0;
+    const struct gs_backend *backend = engine->backend;
+    size_t at = 0;
     gs_status status = GS_OK;
     for (size_t i = 0; i < n_items; i++) {
         const struct gs_batch_item *item = &items[i];
@@ -172,15 +201,18 @@ static gs_status take_results(struct gs_engine *engine, const struct gs_batch_it
         memcpy(session->tokens + session->n_tokens, item->tokens, item->n_tokens * sizeof *item->tokens);
         session->n_tokens += item->n_tokens;
         session->n_cached = session->n_tokens;
-        session->has_logits = item->want != GS_WANT_NONE;
-        size_t n_rows = item->want == GS_WANT_ALL ? item->n_tokens : item->want == GS_WANT_LAST;
-        for (size_t r = 0; r < n_rows; r++) {
-            const float *logits = engine->backend->logits(engine->device, at++);
-            if (item->want == GS_WANT_ALL && status == GS_OK && row)
-                status = row(user, i, r, logits, error);
-            if (r + 1 == n_rows)
-                memcpy(session->logits, logits, row_bytes);
-        }
+        session->has_logits = false;
+        if (item->want == GS_WANT_NONE)
+            continue;
+        size_t n_rows = item->want == GS_WANT_ALL ? item->n_tokens : 1;
+        for (size_t r = 0; item->want == GS_WANT_ALL && row && status == GS_OK && r < n_rows; r++)
+            status = row(user, i, r, backend->logits(engine->device, at + r), error);
+        at += n_rows - 1;
+        if (item->want == GS_WANT_TOKEN)
+            *item->chosen = is_chosen(engine, item) ? backend->chosen(engine->device, at) : -1;
+        if (status == GS_OK && (item->want != GS_WANT_TOKEN || *item->chosen < 0))
+            status = keep_logits(engine, session, backend->logits(engine->device, at), error);
+        at++;
     }
     return status;
 }
@@ -198,7 +230,7 @@ gs_status gs_batch_run(struct gs_engine *engine, const struct gs_batch_item *ite
     if (n_items > FEW_ITEMS && !(steps = calloc(n_items, sizeof *steps)))
         return gs_fail_memory(error, n_items * sizeof *steps);
     for (size_t i = 0; i < n_items; i++)
-        steps[i] = (struct gs_step){items[i].session->kv, items[i].tokens, items[i].n_tokens, items[i].want};
+        steps[i] = step_of(engine, &items[i]);
     pthread_mutex_lock(&engine->mutex);
     status = forward(engine, steps, n_items, cancelled, error);
     if (status == GS_OK)

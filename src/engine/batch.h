@@ -18,9 +18,12 @@ struct gs_batch_item {
     size_t n_tokens;
     /*
      * LAST: they become the session's logits. ALL: those too, and each row goes to the row function. NONE:
-     * the session has no logits.
+     * the session has no logits. TOKEN: *chosen is the next token, by `draw` or greedily, and the session has
+     * no logits; or -1, and it has them: the backend does not choose, or could not tell.
      */
     enum gs_want want;
+    const struct gs_draw *draw; /* TOKEN; NULL: greedily */
+    int32_t *chosen;            /* TOKEN */
 };
 
 /* Logits [n_vocab] after token `row` of item `item`; valid during the call, in which no session may be run.
@@ -65,7 +68,8 @@ uint64_t gs_session_bytes(const struct gs_engine *engine, int64_t n_ctx);
 
 /*
  * Runs the items. `cancelled` (may be NULL) ends it with GS_CANCELLED within about a layer. On any failure no
- * timeline has changed, except where the row function failed. Errors as gs_session_append.
+ * timeline has changed, except where the row function failed or logits could not be fetched. Errors as
+ * gs_session_append.
  */
 gs_status gs_batch_run(struct gs_engine *engine, const struct gs_batch_item *items, size_t n_items,
                        const _Atomic bool *cancelled, gs_batch_row_fn *row, void *user,

@@ -159,6 +159,7 @@ gs_status gs_comparison_open(int64_t n_layer, struct gs_comparison **out, struct
             comparison->stages[stage][layer] =
                 (struct gs_distance){.worst_cosine = 1.0, .error_at = -1, .cosine_at = -1};
     comparison->argmax = (struct gs_distance){.worst_cosine = 1.0, .error_at = -1, .cosine_at = -1};
+    comparison->clear = comparison->argmax;
     *out = comparison;
     return GS_OK;
 }
@@ -281,6 +282,16 @@ static double top_overlap(const float *found, const float *expected, int64_t n)
     return (double)common / (double)count;
 }
 
+/* Is the best of the expected logits no near-tie? Then whether it is the best of those found too. */
+static void add_clear(struct gs_comparison *comparison, const float *found, const float *expected, int64_t n,
+                      int32_t position)
+{
+    int64_t top[TOP];
+    find_top(expected, n, top);
+    if (top[1] >= 0 && (double)expected[top[0]] - (double)expected[top[1]] >= GS_CLEAR_MARGIN)
+        add_equality(&comparison->clear, gs_argmax(found, n) == top[0], position);
+}
+
 static void add_distribution(struct gs_comparison *comparison, const float *found, const float *expected,
                              int64_t n)
 {
@@ -339,8 +350,10 @@ static void compare_component(struct gs_comparison *comparison, const struct gs_
             continue;
         }
         add_row(distance, is, should, a->columns, positions.list[i]);
-        if (stage == GS_STAGE_LOGITS)
+        if (stage == GS_STAGE_LOGITS) {
             add_distribution(comparison, is, should, a->columns);
+            add_clear(comparison, is, should, a->columns, positions.list[i]);
+        }
     }
 }
 

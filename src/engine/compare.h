@@ -73,10 +73,14 @@ struct gs_distance {
     uint64_t left_out;       /* of moe: positions that other experts computed; the choice counts them */
 };
 
+/* Two logits so far apart are no near-tie: the larger is exp(0.1) times, a tenth, more likely. */
+#define GS_CLEAR_MARGIN 0.1
+
 struct gs_comparison {
     int64_t n_layer;
     struct gs_distance *stages[GS_STAGE_COUNT]; /* [n_layer] */
     struct gs_distance argmax;
+    struct gs_distance clear; /* argmax where the two largest expected logits are GS_CLEAR_MARGIN apart */
     /* softmax of the logits, expected against found */
     double worst_kl, sum_kl; /* Kullback-Leibler divergence, nats */
     double sum_top5;         /* share of the five most likely tokens that both have */

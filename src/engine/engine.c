@@ -43,7 +43,8 @@ static gs_status open_device(struct gs_engine *engine, const struct gs_engine_op
                                                .isa = options->cpu_features,
                                                .precision = options->precision,
                                                .weights = options->weights,
-                                               .levers = options->levers};
+                                               .levers = options->levers,
+                                               .cache_folder = options->cache_folder};
     gs_status status = gs_backend_check_levers(engine->backend, &options->levers, error);
     if (status == GS_OK)
         status = engine->backend->open(&device_options, &engine->device, error);

@@ -393,6 +393,27 @@ size_t gs_sampler_vocab(const struct gs_sampler *sampler)
     return sampler->n_vocab;
 }
 
+bool gs_sampler_is_plain(const struct gs_sampler *sampler)
+{
+    return !sampler->logits && !sampler->candidates;
+}
+
+bool gs_sampler_is_greedy(const struct gs_sampler *sampler)
+{
+    return sampler->sampling.temperature == 0.0f;
+}
+
+struct gs_draw gs_sampler_ahead(const struct gs_sampler *sampler, uint64_t ahead)
+{
+    return (struct gs_draw){.uniform = uniform(sampler->sampling.seed, sampler->n_draws + ahead),
+                            .temperature = sampler->sampling.temperature};
+}
+
+void gs_sampler_count(struct gs_sampler *sampler)
+{
+    sampler->n_draws++;
+}
+
 /* The first candidate, in ascending order of the id, at which the cumulated probability passes u of all. */
 static int32_t draw_candidate(const struct candidate *c, size_t n, double u)
 {

@@ -130,16 +130,22 @@ static gs_status take_turn(struct gs_session *session, struct gs_error *error)
 }
 
 /*
- * Forward, with SIGBUS unblocked: where it is blocked, a page that a shrunken file no longer has would end
- * the process instead of reaching the handler of format/file_map.h.
+ * A backend runs with SIGBUS unblocked: where it is blocked, a page that a shrunken file no longer has would
+ * end the process instead of reaching the handler of format/file_map.h. Returns the mask as it was.
  */
-static gs_status forward(struct gs_session *session, const struct gs_step *step, struct gs_error *error)
+static sigset_t unblock_bus_error(void)
 {
-    struct gs_engine *engine = session->engine;
     sigset_t bus_error, before;
     sigemptyset(&bus_error);
     sigaddset(&bus_error, SIGBUS);
     pthread_sigmask(SIG_UNBLOCK, &bus_error, &before);
+    return before;
+}
+
+static gs_status forward(struct gs_session *session, const struct gs_step *step, struct gs_error *error)
+{
+    struct gs_engine *engine = session->engine;
+    sigset_t before = unblock_bus_error();
     gs_status status = engine->backend->forward(engine->device, step, 1, &session->cancelled, error);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
@@ -150,7 +156,7 @@ static gs_status run_piece(struct gs_session *session, size_t count, bool last, 
 {
     struct gs_engine *engine = session->engine;
     struct gs_step step = {session->kv, session->tokens + session->n_cached, count,
-                           last ? GS_WANT_LAST : GS_WANT_NONE};
+                           last ? GS_WANT_LAST : GS_WANT_NONE, NULL};
     gs_status status = take_turn(session, error);
     if (status != GS_OK)
         return status;
@@ -253,4 +259,49 @@ gs_status gs_session_truncate(struct gs_session *session, size_t count, struct g
     session->n_tokens = count;
     session->has_logits = false;
     return GS_OK;
+}
+
+/* ---------------------------------------------------------------- chains */
+
+static gs_status run_chain(struct gs_session *session, int32_t token, const struct gs_draw *draws,
+                           int32_t *out, size_t n, struct gs_error *error)
+{
+    struct gs_engine *engine = session->engine;
+    gs_status status = take_turn(session, error);
+    if (status != GS_OK)
+        return status;
+    sigset_t before = unblock_bus_error();
+    status = engine->backend->chain(engine->device, session->kv, token, draws, out, n, error);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+gs_status gs_session_chain(struct gs_session *session, int32_t token, const struct gs_draw *draws,
+                           int32_t *out, size_t n, size_t *n_chosen, struct gs_error *error)
+{
+    size_t before = session->n_tokens, told = 0;
+    *n_chosen = 0;
+    gs_status status = check_tokens(session, before + n - 1, &token, 1, error);
+    if (status == GS_OK && session->n_cached < before) /* the rings did not reach back */
+        status = run_to(session, before, error);
+    if (status == GS_OK)
+        status = run_chain(session, token, draws, out, n, error);
+    if (status == GS_CANCELLED)
+        atomic_store(&session->cancelled, false);
+    if (status != GS_OK)
+        return status;
+    session->tokens[before] = token;
+    memcpy(session->tokens + before + 1, out, (n - 1) * sizeof *out);
+    session->n_tokens = session->n_cached = before + n;
+    session->has_logits = false;
+    while (told < n && out[told] >= 0)
+        told++;
+    status = gs_checkpoint_check(session->engine->checkpoint, error);
+    if (status != GS_OK)
+        told = 0;
+    if (told < n)
+        gs_session_truncate(session, before + told, NULL);
+    *n_chosen = told;
+    return status;
 }

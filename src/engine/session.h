@@ -20,6 +20,15 @@ struct gs_session {
     _Atomic bool cancelled;
 };
 
+/*
+ * Appends `token` and goes on from it on the device: out [n] are what follows, chosen greedily or by
+ * draws [n], and *n_chosen of them could be told (backend.h). The timeline holds `token` and all of those but
+ * the last, or is as it was if there are none; there are no logits. Errors as gs_session_append. A cancel
+ * while it runs is for the next call to hear. For backends that have chains.
+ */
+gs_status gs_session_chain(struct gs_session *session, int32_t token, const struct gs_draw *draws,
+                           int32_t *out, size_t n, size_t *n_chosen, struct gs_error *error);
+
 /* The length of its rows of logits. */
 size_t gs_session_vocab(const struct gs_session *session);
 

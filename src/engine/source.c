@@ -1,5 +1,9 @@
 /* Where generated tokens come from: a session with its sampler, or a script that stands in for both. */
+#include "engine/source.h"
+
+#include "base/clock.h"
 #include "base/status.h"
+#include "engine/engine.h"
 #include "engine/sample.h"
 #include "engine/session.h"
 
@@ -10,12 +14,24 @@
 #include <string.h>
 
 #define UNNAMED_LOGIT -1e9f /* of the ids that a scripted row does not name */
+#define PATIENCE      0.008 /* a chain may take: what its first token comes later than alone */
+#define CHAIN_TOKENS  32    /* at most */
 
 struct gs_source {
     /* a model's */
     struct gs_session *session;
     struct gs_sampler *sampler;
     int32_t pending; /* the token to append before the next draw; -1 at the start */
+
+    /* of one that runs ahead */
+    int64_t most; /* tokens that are still to be taken; -1: not known; 0: it does not run ahead */
+    int32_t chosen[CHAIN_TOKENS];
+    struct gs_draw draws[CHAIN_TOKENS];
+    size_t n_chosen, n_taken; /* of the chain; those not taken yet are in the timeline, but for the last */
+    size_t before;            /* tokens of the timeline before the chain */
+    size_t length;            /* of the next chain */
+    double patience;          /* seconds that it may take */
+    bool in_doubt;            /* the token after these has to be drawn from logits */
 
     /* a script's */
     char *line;     /* one generation; NULL for a model */
@@ -50,6 +66,8 @@ gs_status gs_source_open_model(struct gs_session *session, struct gs_sampler *sa
     source->session = session;
     source->sampler = sampler;
     source->pending = -1;
+    source->length = 1;
+    source->patience = PATIENCE;
     *out = source;
     return GS_OK;
 }
@@ -113,10 +131,23 @@ cleanup:
     return status;
 }
 
+/* The timeline as it would be without running ahead. One that was changed behind the source is left alone. */
+static void settle(struct gs_source *source)
+{
+    size_t count, ahead = source->n_chosen - source->n_taken;
+    if (ahead > 0) {
+        gs_session_tokens(source->session, &count);
+        if (count == source->before + source->n_chosen)
+            gs_session_truncate(source->session, source->before + source->n_taken, NULL);
+    }
+    source->n_chosen = source->n_taken = 0;
+}
+
 void gs_source_close(struct gs_source *source)
 {
     if (!source)
         return;
+    settle(source);
     free(source->drawn.ids);
     free(source->logits);
     free(source->line);
@@ -201,11 +232,85 @@ static gs_status next_of_script(struct gs_source *source, const uint64_t *allowe
     return status;
 }
 
+/* ---------------------------------------------------------------- running ahead */
+
+void gs_source_run_ahead(struct gs_source *source, int64_t most)
+{
+    source->most = source->line ? 0 : most;
+    if (most == 0)
+        settle(source);
+}
+
+void gs_source_set_patience(struct gs_source *source, double seconds)
+{
+    source->patience = seconds;
+}
+
+static bool runs_ahead(const struct gs_source *source, const uint64_t *allowed)
+{
+    const struct gs_backend *backend = source->session ? source->session->engine->backend : NULL;
+    return source->most != 0 && !allowed && source->pending >= 0 && !source->in_doubt && backend->chain &&
+           gs_sampler_is_plain(source->sampler) && (gs_sampler_is_greedy(source->sampler) || backend->draws);
+}
+
+/* Twice as long as the last one at most, so that little is thrown away where a generation ends early. */
+static void choose_length(struct gs_source *source, size_t n, double seconds)
+{
+    double fits = source->patience * (double)n / (seconds > 1e-9 ? seconds : 1e-9);
+    source->length = 2 * n < CHAIN_TOKENS ? 2 * n : CHAIN_TOKENS;
+    if (fits < (double)source->length)
+        source->length = fits < 1.0 ? 1 : (size_t)fits;
+}
+
+/* A chain from the pending token on; what it gave may be nothing. The context has room for one token. */
+static gs_status run_chain(struct gs_source *source, struct gs_error *error)
+{
+    size_t n = source->length, room;
+    gs_session_tokens(source->session, &source->before);
+    room = (size_t)gs_session_n_ctx(source->session) - source->before;
+    n = n < room ? n : room;
+    if (source->most > 0 && (int64_t)n > source->most)
+        n = (size_t)source->most;
+    for (size_t i = 0; i < n; i++)
+        source->draws[i] = gs_sampler_ahead(source->sampler, i);
+    double began = gs_clock_seconds();
+    source->n_taken = 0;
+    gs_status status = gs_session_chain(source->session, source->pending,
+                                        gs_sampler_is_greedy(source->sampler) ? NULL : source->draws,
+                                        source->chosen, n, &source->n_chosen, error);
+    choose_length(source, n, gs_clock_seconds() - began);
+    source->in_doubt = status == GS_OK && source->n_chosen < n;
+    return status;
+}
+
+/* A token that was chosen ahead; a cancel comes between any two tokens. */
+static gs_status take_chosen(struct gs_source *source, int32_t *token, struct gs_error *error)
+{
+    if (atomic_exchange(&source->session->cancelled, false))
+        return gs_fail(error, GS_CANCELLED, "cancelled");
+    *token = source->pending = source->chosen[source->n_taken++];
+    gs_sampler_count(source->sampler);
+    source->most -= source->most > 0;
+    return GS_OK;
+}
+
+/* ---------------------------------------------------------------- the next token */
+
 static gs_status next_of_model(struct gs_source *source, const uint64_t *allowed, int32_t *token,
                                struct gs_error *error)
 {
     size_t n_seen;
+    if (allowed)
+        settle(source);
+    if (source->n_taken < source->n_chosen)
+        return take_chosen(source, token, error);
     const int32_t *seen = gs_session_tokens(source->session, &n_seen);
+    if (runs_ahead(source, allowed) && (int64_t)n_seen < gs_session_n_ctx(source->session)) {
+        gs_status status = run_chain(source, error);
+        if (status != GS_OK || source->n_chosen > 0)
+            return status != GS_OK ? status : take_chosen(source, token, error);
+        seen = gs_session_tokens(source->session, &n_seen);
+    }
     if (source->pending >= 0) {
         if ((int64_t)n_seen == gs_session_n_ctx(source->session))
             return GS_OK;
@@ -221,6 +326,8 @@ static gs_status next_of_model(struct gs_source *source, const uint64_t *allowed
     gs_status status = gs_sampler_draw_masked(source->sampler, gs_session_logits(source->session), allowed,
                                               seen, n_seen, token, error);
     source->pending = *token;
+    source->in_doubt = false;
+    source->most -= status == GS_OK && source->most > 0;
     return status;
 }
 

@@ -86,6 +86,7 @@ struct gs_verify_options {
     const char *against;   /* "BACKEND:PRECISION" to compare with; NULL: none. Not with a golden */
     enum gs_control control;
     struct gs_levers levers;
+    const char *cache_folder; /* for compiled kernels; NULL: none */
     size_t n_tokens;  /* the first of the golden's, or so many random ones; 0: all, or as many as needed */
     size_t n_threads; /* 0: one per physical core */
     const char *cpu_features; /* CPU: the kernels' instruction set; NULL: the best. Not of `against` */

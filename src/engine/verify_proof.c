@@ -36,7 +36,8 @@ gs_status gs_proof_open(const char *path, const struct gs_verify_options *option
                                .device = {.n_threads = options->n_threads,
                                           .index = options->device,
                                           .isa = options->cpu_features,
-                                          .levers = options->levers}};
+                                          .levers = options->levers,
+                                          .cache_folder = options->cache_folder}};
     gs_status status = gs_backend_find(options->backend, &proof->backend, error);
     if (status == GS_OK)
         status = gs_backend_check_levers(proof->backend, &options->levers, error);

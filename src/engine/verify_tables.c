@@ -1,5 +1,6 @@
 /* What needs no forward pass: the values of the MXFP4 elements, and the rotary frequencies. */
 #include "base/status.h"
+#include "base/threads.h"
 #include "engine/verify_checks.h"
 #include "model/yarn.h"
 
@@ -54,47 +55,114 @@ static void define_row(const struct mxfp4_values *values, const struct gs_mxfp4_
     }
 }
 
+#define MOST_EXPERTS 16 /* compared at a time, each by one thread */
+#define MOST_ROWS    64 /* of each of them */
+
 struct tally {
-    const struct mxfp4_values *values;
-    float *found, *expected; /* [columns] */
     uint64_t elements, differing;
     double worst; /* largest |difference|, NaN and infinities included */
     uint64_t sums_compared, sums_differing;
 };
 
-static void compare_row(struct tally *tally, const struct gs_mxfp4_row *row, int64_t columns)
+/* Rows first_row ... first_row+n_rows-1 of some experts, as the backend has them. */
+struct comparison {
+    struct gs_threads *threads;
+    const struct mxfp4_values *values;
+    const struct gs_mxfp4_matrix *matrix;
+    const int64_t *sums; /* [n_expert]: transformers' checksums; NULL: none */
+    float *found;        /* [MOST_EXPERTS][MOST_ROWS][columns] */
+    float *expected;     /* [MOST_EXPERTS][columns] */
+    int64_t first_expert, first_row, n_rows;
+    uint64_t hash[MOST_EXPERTS];
+    struct tally tally[MOST_EXPERTS];
+};
+
+static void compare_row(struct tally *tally, const float *found, const float *expected, int64_t columns)
 {
-    define_row(tally->values, row, columns, tally->expected);
     tally->elements += (uint64_t)columns;
-    if (memcmp(tally->found, tally->expected, (size_t)columns * sizeof(float)) == 0)
+    if (memcmp(found, expected, (size_t)columns * sizeof(float)) == 0)
         return;
     for (int64_t i = 0; i < columns; i++) {
-        if (bits_of(tally->found[i]) == bits_of(tally->expected[i]))
+        if (bits_of(found[i]) == bits_of(expected[i]))
             continue;
-        double d = fabs((double)tally->found[i] - (double)tally->expected[i]);
+        double d = fabs((double)found[i] - (double)expected[i]);
         tally->differing++;
         tally->worst = isnan(tally->worst) || d <= tally->worst ? tally->worst : d;
     }
 }
 
-/* Of one matrix; sums [n_expert] are transformers' checksums, NULL: none. */
-static gs_status compare_matrix(struct tally *tally, const struct gs_subject *subject,
-                                const struct gs_mxfp4_matrix *matrix, const int64_t *sums,
-                                const struct gs_watch *watch, struct gs_error *error)
+/* A gs_task_fn: an item is an expert. */
+static void compare_experts(void *user, size_t begin, size_t end, size_t thread)
 {
-    for (int64_t expert = 0; expert < matrix->n_expert; expert++) {
-        uint64_t hash = 0;
+    struct comparison *c = user;
+    int64_t columns = c->matrix->columns;
+    (void)thread;
+    for (size_t e = begin; e < end; e++) {
+        float *expected = c->expected + (int64_t)e * columns;
+        uint64_t hash = c->hash[e];
+        for (int64_t r = 0; r < c->n_rows; r++) {
+            const float *found = c->found + ((int64_t)e * MOST_ROWS + r) * columns;
+            struct gs_mxfp4_row row =
+                gs_mxfp4_find_row(c->matrix, c->first_expert + (int64_t)e, c->first_row + r);
+            define_row(c->values, &row, columns, expected);
+            compare_row(&c->tally[e], found, expected, columns);
+            for (int64_t i = 0; c->sums && i < columns; i++)
+                hash = hash * 0x100000001B3u + bits_of(found[i]); /* tools/oracle/mxfp4.py */
+        }
+        c->hash[e] = hash;
+    }
+}
+
+static void add_tally(struct tally *to, const struct tally *from)
+{
+    to->elements += from->elements;
+    to->differing += from->differing;
+    to->worst = isnan(to->worst) || from->worst <= to->worst ? to->worst : from->worst;
+    to->sums_compared += from->sums_compared;
+    to->sums_differing += from->sums_differing;
+}
+
+/* n experts of c->matrix from c->first_expert on. The backend is asked by this thread alone. */
+static void compare_some(struct comparison *c, const struct gs_subject *subject, size_t n,
+                         struct tally *tally)
+{
+    const struct gs_mxfp4_matrix *matrix = c->matrix;
+    memset(c->hash, 0, sizeof c->hash);
+    memset(c->tally, 0, sizeof c->tally);
+    for (c->first_row = 0; c->first_row < matrix->rows; c->first_row += c->n_rows) {
+        c->n_rows = matrix->rows - c->first_row < MOST_ROWS ? matrix->rows - c->first_row : MOST_ROWS;
+        for (size_t e = 0; e < n; e++)
+            subject->backend->dequantize(subject->device, matrix, c->first_expert + (int64_t)e, c->first_row,
+                                         c->n_rows, c->found + (int64_t)e * MOST_ROWS * matrix->columns);
+        gs_threads_run(c->threads, compare_experts, c, n, 1);
+    }
+    for (size_t e = 0; e < n; e++) {
+        if (c->sums) {
+            c->tally[e].sums_compared = 1;
+            c->tally[e].sums_differing = c->hash[e] != (uint64_t)c->sums[c->first_expert + (int64_t)e];
+        }
+        add_tally(tally, &c->tally[e]);
+    }
+}
+
+static size_t experts_at_a_time(const struct gs_threads *threads)
+{
+    size_t n = gs_threads_count(threads);
+    return n < MOST_EXPERTS ? n : MOST_EXPERTS;
+}
+
+static gs_status compare_matrix(struct comparison *c, const struct gs_subject *subject,
+                                const struct gs_mxfp4_matrix *matrix, const int64_t *sums,
+                                struct tally *tally, const struct gs_watch *watch, struct gs_error *error)
+{
+    int64_t most = (int64_t)experts_at_a_time(c->threads);
+    c->matrix = matrix;
+    c->sums = sums;
+    for (c->first_expert = 0; c->first_expert < matrix->n_expert; c->first_expert += most) {
+        int64_t left = matrix->n_expert - c->first_expert;
         if (watch->cancelled && atomic_load_explicit(watch->cancelled, memory_order_relaxed))
             return gs_fail(error, GS_CANCELLED, "cancelled");
-        for (int64_t r = 0; r < matrix->rows; r++) {
-            struct gs_mxfp4_row row = gs_mxfp4_find_row(matrix, expert, r);
-            subject->backend->dequantize(subject->device, matrix, expert, r, 1, tally->found);
-            compare_row(tally, &row, matrix->columns);
-            for (int64_t i = 0; sums && i < matrix->columns; i++)
-                hash = hash * 0x100000001B3u + bits_of(tally->found[i]); /* tools/oracle/mxfp4.py */
-        }
-        tally->sums_compared += sums != NULL;
-        tally->sums_differing += sums != NULL && hash != (uint64_t)sums[expert];
+        compare_some(c, subject, (size_t)(left < most ? left : most), tally);
     }
     return GS_OK;
 }
@@ -125,32 +193,39 @@ static gs_status add_mxfp4(struct gs_verify_report *report, const struct tally *
 gs_status gs_check_mxfp4(struct gs_verify_report *report, const struct gs_subject *subject,
                          const struct gs_golden *golden, const struct gs_watch *watch, struct gs_error *error)
 {
-    const struct gs_config *c = &subject->weights->config;
-    size_t columns = (size_t)(c->d_model > c->d_ff ? c->d_model : c->d_ff);
+    const struct gs_config *config = &subject->weights->config;
+    size_t columns = (size_t)(config->d_model > config->d_ff ? config->d_model : config->d_ff);
     bool has_sums = golden && golden->is_complete;
     struct mxfp4_values *values = malloc(sizeof *values);
-    float *rows = malloc(2 * columns * sizeof *rows);
-    gs_status status = GS_OK;
-    if (!values || !rows) {
-        status = gs_fail_memory(error, 2 * columns * sizeof *rows);
+    struct comparison c = {.values = values};
+    struct tally tally = {0};
+    size_t n = 0;
+    gs_status status = gs_threads_open(0, &c.threads, error);
+    if (status != GS_OK)
+        goto cleanup;
+    n = experts_at_a_time(c.threads) * (MOST_ROWS + 1) * columns;
+    c.found = malloc(n * sizeof *c.found);
+    if (!values || !c.found) {
+        status = gs_fail_memory(error, n * sizeof *c.found);
         goto cleanup;
     }
+    c.expected = c.found + experts_at_a_time(c.threads) * MOST_ROWS * columns;
     define_values(values);
-    struct tally tally = {.values = values, .found = rows, .expected = rows + columns};
-    for (int64_t layer = 0; status == GS_OK && layer < c->n_layer; layer++) {
+    for (int64_t layer = 0; status == GS_OK && layer < config->n_layer; layer++) {
         const struct gs_layer_weights *w = &subject->weights->layers[layer];
-        status = compare_matrix(&tally, subject, &w->gate_up, has_sums ? golden->gate_up_sums[layer] : NULL,
-                                watch, error);
+        status = compare_matrix(&c, subject, &w->gate_up, has_sums ? golden->gate_up_sums[layer] : NULL,
+                                &tally, watch, error);
         if (status == GS_OK)
-            status = compare_matrix(&tally, subject, &w->down, has_sums ? golden->down_sums[layer] : NULL,
+            status = compare_matrix(&c, subject, &w->down, has_sums ? golden->down_sums[layer] : NULL, &tally,
                                     watch, error);
     }
     if (status == GS_OK)
         status = add_mxfp4(report, &tally, error);
 
 cleanup:
+    gs_threads_close(c.threads);
     free(values);
-    free(rows);
+    free(c.found);
     return status;
 }
 

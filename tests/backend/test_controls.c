@@ -67,7 +67,7 @@ static float *run(const struct subject *s, enum gs_control control, size_t n, si
         size_t count = n - at < piece ? n - at : piece;
         for (size_t i = 0; i < count; i++)
             tokens[i] = (int32_t)((at + i) * 29 % n_vocab);
-        struct gs_step step = {kv, tokens, count, GS_WANT_ALL};
+        struct gs_step step = {kv, tokens, count, GS_WANT_ALL, NULL};
         assert_ok(s->backend->forward(device, &step, 1, NULL, &error), &error);
         for (size_t i = 0; i < count; i++)
             memcpy(out + (at + i) * n_vocab, s->backend->logits(device, i), n_vocab * sizeof *out);
@@ -189,7 +189,7 @@ static struct routed route(const struct subject *s, enum gs_control control)
     struct gs_kv *kv;
     int32_t tokens[] = {5, 6, 7};
     assert_ok(s->backend->kv_create(device, 3, &kv, &error), &error);
-    struct gs_step step = {kv, tokens, 3, GS_WANT_NONE};
+    struct gs_step step = {kv, tokens, 3, GS_WANT_NONE, NULL};
     s->backend->tap(device, keep_router, &routed);
     assert_ok(s->backend->forward(device, &step, 1, NULL, &error), &error);
     s->backend->kv_free(kv);

@@ -4,6 +4,7 @@
  */
 #include "backend/cuda/cuda.h"
 #include "backend/registry.h"
+#include "engine/sample.h"
 #include "tests/support/check.h"
 #include "tests/support/files.h"
 #include "tests/support/loaded.h"
@@ -63,7 +64,7 @@ static void refusals_name_what_would_be_right(void **state)
         skip();
     struct gs_device *device = NULL;
     struct gs_error error;
-    struct gs_device_options no_such = {.index = 99}, control = {.control = GS_CONTROL_SINKS};
+    struct gs_device_options no_such = {.index = 99}, control = {.control = GS_CONTROL_KV_RING};
     assert_fails(gs_backend_cuda.open(&no_such, &device, &error), GS_INVALID_ARGUMENT, "devices 0 to",
                  &error);
     assert_fails(gs_backend_cuda.open(&control, &device, &error), GS_UNSUPPORTED, "controls", &error);
@@ -242,10 +243,10 @@ static void a_batch_changes_nothing(void **state)
         struct gs_step steps[N];
         float *expected = calloc(N * N_VOCAB, sizeof *expected);
         for (size_t i = 0; i < N; i++) {
-            struct gs_step step = {alone[i], tokens + t + i, 1, GS_WANT_LAST};
+            struct gs_step step = {alone[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
             assert_ok(cuda->forward(pair.cuda.device, &step, 1, NULL, &error), &error);
             memcpy(expected + i * N_VOCAB, cuda->logits(pair.cuda.device, 0), N_VOCAB * sizeof *expected);
-            steps[i] = (struct gs_step){together[i], tokens + t + i, 1, GS_WANT_LAST};
+            steps[i] = (struct gs_step){together[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
         }
         assert_ok(cuda->forward(pair.cuda.device, steps, N, NULL, &error), &error);
         for (size_t i = 0; i < N; i++)
@@ -257,6 +258,116 @@ static void a_batch_changes_nothing(void **state)
         cuda->kv_free(together[i]);
     }
     close_pair(&pair);
+}
+
+static struct gs_sampler *open_sampler(float temperature, size_t n_vocab)
+{
+    struct gs_sampling sampling = gs_sampling_default();
+    struct gs_sampler *sampler;
+    struct gs_error error;
+    sampling.temperature = temperature;
+    sampling.seed = 23;
+    assert_ok(gs_sampler_open(&sampling, n_vocab, &sampler, &error), &error);
+    return sampler;
+}
+
+/* A chain past the limit of a graph's positions, and single steps of each kind, against the sampler. */
+static void check_chosen(const struct loaded *l, float temperature)
+{
+    enum { BEFORE = 1015, N = 20, CHOSEN_VOCAB = 5120 };
+    const struct gs_backend *cuda = l->backend;
+    struct gs_sampler *sampler = open_sampler(temperature, CHOSEN_VOCAB),
+                      *same = open_sampler(temperature, CHOSEN_VOCAB);
+    struct gs_draw draws[N];
+    struct gs_kv *kv[3];
+    struct gs_error error;
+    int32_t tokens[BEFORE], chain[N], token = 9, expected;
+    for (int32_t i = 0; i < BEFORE; i++)
+        tokens[i] = i * 37 % CHOSEN_VOCAB;
+    for (size_t i = 0; i < 3; i++) {
+        kv[i] = loaded_kv(l, 1100);
+        loaded_run(l, kv[i], tokens, BEFORE, 300, NULL);
+    }
+    for (size_t i = 0; i < N; i++)
+        draws[i] = gs_sampler_ahead(sampler, i);
+    const bool greedy = temperature == 0.0f;
+    assert_ok(cuda->chain(l->device, kv[0], token, greedy ? NULL : draws, chain, N, &error), &error);
+    assert_int_equal(cuda->kv_length(kv[0]), BEFORE + N);
+    float *last = malloc(CHOSEN_VOCAB * sizeof *last);
+    memcpy(last, cuda->logits(l->device, 0), CHOSEN_VOCAB * sizeof *last);
+    for (size_t i = 0; i < N; i++) {
+        struct gs_step logits = {kv[1], &token, 1, GS_WANT_LAST, NULL};
+        struct gs_step choice = {kv[2], &token, 1, GS_WANT_TOKEN, greedy ? NULL : &draws[i]};
+        assert_ok(cuda->forward(l->device, &choice, 1, NULL, &error), &error);
+        int32_t chosen = cuda->chosen(l->device, 0);
+        assert_ok(cuda->forward(l->device, &logits, 1, NULL, &error), &error);
+        assert_ok(gs_sampler_draw(same, cuda->logits(l->device, 0), NULL, 0, &expected, &error), &error);
+        assert_int_equal(chosen, expected);
+        assert_int_equal(chain[i], expected);
+        token = expected;
+    }
+    assert_same_bits(last, cuda->logits(l->device, 0), CHOSEN_VOCAB, "a chain's last logits");
+    free(last);
+    for (size_t i = 0; i < 3; i++)
+        cuda->kv_free(kv[i]);
+    gs_sampler_close(sampler);
+    gs_sampler_close(same);
+}
+
+/* Rows of all wishes beside one another: tokens are the sampler's of the row's own logits. */
+static void check_chosen_rows(const struct loaded *l, size_t n)
+{
+    enum { MOST = 64, CHOSEN_VOCAB = 5120 };
+    struct gs_kv *kv[MOST];
+    struct gs_step steps[MOST];
+    struct gs_sampler *sampler = open_sampler(0.8f, CHOSEN_VOCAB);
+    struct gs_draw draw = gs_sampler_ahead(sampler, 0);
+    struct gs_error error;
+    int32_t tokens[MOST], expected[2];
+    gs_sampler_close(sampler);
+    for (size_t i = 0; i < n; i++) {
+        kv[i] = loaded_kv(l, 20);
+        tokens[i] = (int32_t)(i * 71 % CHOSEN_VOCAB);
+        steps[i] = (struct gs_step){kv[i], &tokens[i], 1, i % 3 == 2 ? GS_WANT_LAST : GS_WANT_TOKEN,
+                                    i % 3 == 1 ? &draw : NULL};
+    }
+    for (int all = 0; all < 2; all++) { /* and where none is drawn */
+        for (size_t i = 0; all && i < n; i++)
+            steps[i].draw = NULL;
+        assert_ok(l->backend->forward(l->device, steps, n, NULL, &error), &error);
+        for (size_t i = 0; i < n; i++) {
+            const float *logits = l->backend->logits(l->device, i);
+            assert_non_null(logits);
+            for (size_t s = 0; s < 2; s++) {
+                sampler = open_sampler(s ? 0.8f : 0.0f, CHOSEN_VOCAB);
+                assert_ok(gs_sampler_draw(sampler, logits, NULL, 0, &expected[s], &error), &error);
+                gs_sampler_close(sampler);
+            }
+            bool wanted = steps[i].want == GS_WANT_TOKEN;
+            assert_int_equal(l->backend->chosen(l->device, i), wanted ? expected[steps[i].draw != NULL] : -1);
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        l->backend->kv_free(kv[i]);
+}
+
+static void tokens_chosen_here_are_the_samplers(void **state)
+{
+    (void)state;
+    if (!has_device())
+        skip();
+    for (int precision = 0; precision < 2; precision++) {
+        struct tiny_options options = options_of(&shapes[6]);
+        options.n_vocab = 5120;
+        struct pair pair = open_pair(&options, (enum gs_precision)precision);
+        check_chosen(&pair.cuda, 0.0f);
+        check_chosen(&pair.cuda, 1.0f);
+        check_chosen(&pair.cuda, 0.4f);
+        check_chosen_rows(&pair.cuda, 3);
+        check_chosen_rows(&pair.cuda, 8);
+        check_chosen_rows(&pair.cuda, 64);
+        close_pair(&pair);
+    }
 }
 
 static void runs_repeat_to_the_bit(void **state)
@@ -336,13 +447,13 @@ static void failures_change_no_timeline(void **state)
     struct gs_error error;
     _Atomic bool cancelled = true;
     loaded_run(l, kv, tokens, 90, 90, NULL);
-    struct gs_step step = {kv, bad, 2, GS_WANT_LAST};
+    struct gs_step step = {kv, bad, 2, GS_WANT_LAST, NULL};
     assert_fails(l->backend->forward(l->device, &step, 1, NULL, &error), GS_INVALID_ARGUMENT, "token id 128",
                  &error);
-    step = (struct gs_step){kv, tokens, 11, GS_WANT_LAST};
+    step = (struct gs_step){kv, tokens, 11, GS_WANT_LAST, NULL};
     assert_fails(l->backend->forward(l->device, &step, 1, NULL, &error), GS_CONTEXT_FULL, "10 of 100",
                  &error);
-    step = (struct gs_step){kv, tokens, 5, GS_WANT_LAST};
+    step = (struct gs_step){kv, tokens, 5, GS_WANT_LAST, NULL};
     struct gs_step twice[2] = {step, step};
     assert_fails(l->backend->forward(l->device, twice, 2, NULL, &error), GS_INVALID_ARGUMENT, "same timeline",
                  &error);
@@ -376,11 +487,17 @@ static void mxfp4_is_the_cpus_to_the_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absence_is_told_in_one_line),   cmocka_unit_test(refusals_name_what_would_be_right),
-        cmocka_unit_test(logits_are_the_cpus),           cmocka_unit_test(fast_is_near),
-        cmocka_unit_test(a_batch_changes_nothing),       cmocka_unit_test(runs_repeat_to_the_bit),
-        cmocka_unit_test(caches_are_kept_moved_and_cut), cmocka_unit_test(failures_change_no_timeline),
-        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),  cmocka_unit_test(only_the_cpu_promises_bits_in_fast),
+        cmocka_unit_test(absence_is_told_in_one_line),
+        cmocka_unit_test(refusals_name_what_would_be_right),
+        cmocka_unit_test(logits_are_the_cpus),
+        cmocka_unit_test(fast_is_near),
+        cmocka_unit_test(a_batch_changes_nothing),
+        cmocka_unit_test(tokens_chosen_here_are_the_samplers),
+        cmocka_unit_test(runs_repeat_to_the_bit),
+        cmocka_unit_test(caches_are_kept_moved_and_cut),
+        cmocka_unit_test(failures_change_no_timeline),
+        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),
+        cmocka_unit_test(only_the_cpu_promises_bits_in_fast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

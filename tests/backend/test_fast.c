@@ -105,7 +105,7 @@ static void bits_do_not_depend_on_other_sessions(void **state)
             who[n_steps] = s;
             begin[n_steps] = at;
             steps[n_steps++] =
-                (struct gs_step){kv[s], tokens[s] + at, left < pieces[s] ? left : pieces[s], GS_WANT_ALL};
+                (struct gs_step){kv[s], tokens[s] + at, left < pieces[s] ? left : pieces[s], GS_WANT_ALL, NULL};
         }
         assert_ok(loaded.backend->forward(loaded.device, steps, n_steps, NULL, &error), &error);
         for (size_t i = 0; i < n_steps; i++)
@@ -201,7 +201,7 @@ static float *run_demo(const struct gs_weights *weights, const struct gs_device_
     assert_ok(backend->load(device, weights, NULL, NULL, &error), &error);
     assert_ok(backend->kv_create(device, (int64_t)n, &kv, &error), &error);
     for (size_t at = 0; at < n; at += 100) {
-        struct gs_step step = {kv, tokens + at, n - at < 100 ? n - at : 100, GS_WANT_ALL};
+        struct gs_step step = {kv, tokens + at, n - at < 100 ? n - at : 100, GS_WANT_ALL, NULL};
         assert_ok(backend->forward(device, &step, 1, NULL, &error), &error);
         for (size_t i = 0; i < step.n_tokens; i++)
             memcpy(logits + (at + i) * n_vocab, backend->logits(device, i), n_vocab * sizeof *logits);

@@ -284,7 +284,7 @@ static gs_status step(struct gs_device *device, struct gs_kv *kv, size_t n, enum
                       struct gs_error *error)
 {
     static const int32_t tokens[CAPACITY] = {1, 2, 3};
-    struct gs_step one = {kv, tokens, n, want};
+    struct gs_step one = {kv, tokens, n, want, NULL};
     int64_t before = gs_gpu_kv_length(kv);
     gs_status status = gs_gpu_forward(device, &one, 1, NULL, error);
     assert_int_equal(gs_gpu_kv_length(kv), before + (status == GS_OK ? (int64_t)n : 0));
@@ -318,6 +318,7 @@ static gs_status run_all(const struct loaded *model, const struct gs_device_opti
 {
     struct gs_device *device = NULL;
     struct gs_kv *kv = NULL, *other = NULL;
+    static const struct gs_draw draws[2] = {{0.3, 1.0f}, {0.6, 1.0f}};
     int32_t chosen[4];
     gs_status status = open_fake(model, options, &device, error);
     if (status == GS_OK)
@@ -335,7 +336,11 @@ static gs_status run_all(const struct loaded *model, const struct gs_device_opti
     if (status == GS_OK)
         status = move_caches(kv, other, error);
     if (status == GS_OK)
-        status = gs_gpu_chain(device, kv, 5, chosen, 4, error);
+        status = gs_gpu_chain(device, kv, 5, NULL, chosen, 4, error);
+    if (status == GS_OK)
+        status = gs_gpu_chain(device, kv, 5, draws, chosen, 2, error);
+    if (status == GS_OK)
+        status = step(device, kv, 1, GS_WANT_TOKEN, error);
     if (status == GS_OK)
         assert_int_equal(gs_gpu_kv_truncate(kv, 60), 60);
     gs_gpu_kv_free(kv);
@@ -367,7 +372,7 @@ static void any_call_may_fail(void **state)
                 assert_non_null(strstr(error.message, "made to fail"));
             }
             /* That kind has every path of the others. */
-            fail_at += (kinds[kind].weights == GS_WEIGHTS_Q8 ? 1 : 3) * STRIDE;
+            fail_at += (kinds[kind].weights == GS_WEIGHTS_Q8 ? 1u : 3u) * STRIDE;
         } while (fail_at <= n_calls + 3 * STRIDE);
         print_message("kind %zu: %zu calls\n", kind, n_calls);
         assert_true(n_calls > 100);
@@ -445,13 +450,13 @@ static void refusals_change_nothing(void **state)
     assert_ok(gs_gpu_kv_create(device, CAPACITY, &kv, &error), &error);
     assert_ok(step(device, kv, 90, GS_WANT_LAST, &error), &error);
     assert_ok(gs_gpu_forward(device, NULL, 0, NULL, &error), &error);
-    struct gs_step over = {kv, chosen, 11, GS_WANT_LAST}, wrong = {kv, &bad, 1, GS_WANT_LAST};
+    struct gs_step over = {kv, chosen, 11, GS_WANT_LAST, NULL}, wrong = {kv, &bad, 1, GS_WANT_LAST, NULL};
     assert_fails(gs_gpu_forward(device, &over, 1, NULL, &error), GS_CONTEXT_FULL, "10 of 100", &error);
     assert_fails(gs_gpu_forward(device, &wrong, 1, NULL, &error), GS_INVALID_ARGUMENT, "token id 128",
                  &error);
-    assert_fails(gs_gpu_chain(device, kv, bad, chosen, 2, &error), GS_INVALID_ARGUMENT, "token id 128",
+    assert_fails(gs_gpu_chain(device, kv, bad, NULL, chosen, 2, &error), GS_INVALID_ARGUMENT, "token id 128",
                  &error);
-    assert_fails(gs_gpu_chain(device, kv, 1, chosen, 11, &error), GS_INVALID_ARGUMENT, "must be 1 to",
+    assert_fails(gs_gpu_chain(device, kv, 1, NULL, chosen, 11, &error), GS_INVALID_ARGUMENT, "must be 1 to",
                  &error);
     bad = 0;
     assert_int_equal(gs_gpu_forward(device, &wrong, 1, &cancelled, &error), GS_CANCELLED);

@@ -147,7 +147,7 @@ static void bits_do_not_depend_on_other_sessions(void **state)
             if (n == 0)
                 continue;
             who[n_steps] = s;
-            steps[n_steps++] = (struct gs_step){kv[s], tokens[s] + done[s], n, GS_WANT_ALL};
+            steps[n_steps++] = (struct gs_step){kv[s], tokens[s] + done[s], n, GS_WANT_ALL, NULL};
         }
         struct gs_error error;
         assert_ok(loaded.backend->forward(loaded.device, steps, n_steps, NULL, &error), &error);
@@ -308,7 +308,7 @@ static void bad_steps_are_refused(void **state)
     struct gs_kv *kv = loaded_kv(&loaded, 4);
     int32_t tokens[300] = {0};
     struct gs_error error;
-    struct gs_step step = {kv, tokens, 5, GS_WANT_LAST};
+    struct gs_step step = {kv, tokens, 5, GS_WANT_LAST, NULL};
     assert_fails(loaded.backend->forward(loaded.device, &step, 1, NULL, &error), GS_CONTEXT_FULL, "4 of 4",
                  &error);
     step.n_tokens = 0;
@@ -350,7 +350,7 @@ static void a_cancelled_step_leaves_the_timeline(void **state)
 
     loaded_run(&loaded, kv, tokens, 200, 200, resumed);
     _Atomic bool cancelled = true;
-    struct gs_step step = {kv, tokens + 200, 100, GS_WANT_LAST};
+    struct gs_step step = {kv, tokens + 200, 100, GS_WANT_LAST, NULL};
     struct gs_error error;
     assert_fails(loaded.backend->forward(loaded.device, &step, 1, &cancelled, &error), GS_CANCELLED,
                  "cancelled", &error);
@@ -398,7 +398,7 @@ static void a_step_is_cancelled_within_a_layer(void **state)
 
     struct canceller canceller = {0};
     int32_t others[256] = {0};
-    struct gs_step step = {kv, others, 256, GS_WANT_LAST};
+    struct gs_step step = {kv, others, 256, GS_WANT_LAST, NULL};
     struct gs_error error;
     loaded.backend->tap(loaded.device, cancel_in_layer_1, &canceller);
     assert_fails(loaded.backend->forward(loaded.device, &step, 1, &canceller.cancelled, &error), GS_CANCELLED,

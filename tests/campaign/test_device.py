@@ -123,6 +123,20 @@ class Judgement(unittest.TestCase):
                 seconds = predictions["gb_per_token"]["native"] / (chip["share"] * chip["gb_per_second"]) + overhead
                 self.assertAlmostEqual(chip["ceiling"]["predicted"] * seconds, 1, delta=0.01, msg=chip["chip"])
 
+    def test_the_two_levers_are_registered_in_all_four_positions(self):
+        predictions = json.loads((CAMPAIGN / "silicon-predictions.json").read_text())
+        measured = {name: options for name, options, _ in device.DECODE["metal"]}
+        for name in ("legacy", "serial", "staged"):
+            self.assertEqual(measured[name], ["--decode", name])
+            self.assertIn(["--decode", name], device.PROOFS["metal"])
+        for chip in predictions["chips"]:
+            at = {name: 1 / chip[name]["predicted"] for name in ("ceiling", "legacy", "serial", "staged")}
+            waits = 49 * 0.2e-3 - 0.3e-3  # what one command buffer saves, whatever the experts do
+            self.assertAlmostEqual(at["legacy"] - at["serial"], waits, delta=0.012 * at["legacy"], msg=chip["chip"])
+            self.assertAlmostEqual(at["staged"] - at["ceiling"], waits, delta=0.012 * at["staged"], msg=chip["chip"])
+            self.assertAlmostEqual(at["staged"] / at["ceiling"], chip["buffers"]["predicted"], delta=0.02)
+            self.assertAlmostEqual(at["serial"] / at["ceiling"], chip["experts"]["predicted"], delta=0.02)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -100,8 +100,8 @@ static void mixed_steps_equal_each_alone(void **state)
             size_t count = (step * 3 + i * 5) % 9;
             if (count == 0)
                 continue;
-            items[n++] = (struct gs_batch_item){sessions[i], tokens[i] + done[i], count,
-                                                step % 2 ? GS_WANT_LAST : GS_WANT_NONE};
+            items[n++] = (struct gs_batch_item){
+                sessions[i], tokens[i] + done[i], count, step % 2 ? GS_WANT_LAST : GS_WANT_NONE, NULL, NULL};
             done[i] += count;
         }
         assert_ok(gs_batch_run(f->engine, items, n, NULL, NULL, NULL, &error), &error);
@@ -110,7 +110,7 @@ static void mixed_steps_equal_each_alone(void **state)
     }
     struct gs_batch_item last[N_SESSION];
     for (size_t i = 0; i < N_SESSION; i++)
-        last[i] = (struct gs_batch_item){sessions[i], tokens[i] + done[i], 1, GS_WANT_LAST};
+        last[i] = (struct gs_batch_item){sessions[i], tokens[i] + done[i], 1, GS_WANT_LAST, NULL, NULL};
     assert_ok(gs_batch_run(f->engine, last, N_SESSION, NULL, NULL, NULL, &error), &error);
     for (size_t i = 0; i < N_SESSION; i++) {
         size_t count;
@@ -146,8 +146,8 @@ static void all_rows_are_lent(void **state)
     for (size_t i = 0; i < 2; i++)
         for (size_t p = 0; p < 20; p++)
             tokens[i][p] = token_of(i, p);
-    const struct gs_batch_item items[] = {{sessions[0], tokens[0], 7, GS_WANT_LAST},
-                                          {sessions[1], tokens[1], 20, GS_WANT_ALL}};
+    const struct gs_batch_item items[] = {{sessions[0], tokens[0], 7, GS_WANT_LAST, NULL, NULL},
+                                          {sessions[1], tokens[1], 20, GS_WANT_ALL, NULL, NULL}};
     struct rows rows = {.bytes = f->n_vocab * sizeof(float)};
     for (size_t i = 0; i < 20; i++) /* beforehand: the engine is taken while rows are lent */
         rows.wanted[i] = alone(f, 1, i + 1);
@@ -169,19 +169,23 @@ static void failures_change_nothing(void **state)
     int32_t tokens[N_CTX + 1] = {0}, bad = (int32_t)f->n_vocab;
     _Atomic bool cancelled = true;
     size_t count;
-    const struct gs_batch_item good[] = {{a, tokens, 3, GS_WANT_LAST}, {b, tokens, 4, GS_WANT_LAST}};
+    const struct gs_batch_item good[] = {{a, tokens, 3, GS_WANT_LAST, NULL, NULL},
+                                         {b, tokens, 4, GS_WANT_LAST, NULL, NULL}};
     assert_ok(gs_batch_run(f->engine, good, 2, NULL, NULL, NULL, &error), &error);
 
-    const struct gs_batch_item wrong_id[] = {{a, tokens, 1, GS_WANT_LAST}, {b, &bad, 1, GS_WANT_LAST}};
+    const struct gs_batch_item wrong_id[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL},
+                                             {b, &bad, 1, GS_WANT_LAST, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, wrong_id, 2, NULL, NULL, NULL, &error), GS_INVALID_ARGUMENT,
                  "token id", &error);
-    const struct gs_batch_item full[] = {{a, tokens, 1, GS_WANT_LAST}, {b, tokens, N_CTX - 3, GS_WANT_LAST}};
+    const struct gs_batch_item full[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL},
+                                         {b, tokens, N_CTX - 3, GS_WANT_LAST, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, full, 2, NULL, NULL, NULL, &error), GS_CONTEXT_FULL, "do not fit",
                  &error);
-    const struct gs_batch_item twice[] = {{a, tokens, 1, GS_WANT_LAST}, {a, tokens, 1, GS_WANT_LAST}};
+    const struct gs_batch_item twice[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL},
+                                          {a, tokens, 1, GS_WANT_LAST, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, twice, 2, NULL, NULL, NULL, &error), GS_INVALID_ARGUMENT, "timeline",
                  &error);
-    const struct gs_batch_item none[] = {{a, tokens, 0, GS_WANT_LAST}};
+    const struct gs_batch_item none[] = {{a, tokens, 0, GS_WANT_LAST, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, none, 1, NULL, NULL, NULL, &error), GS_INVALID_ARGUMENT, "no tokens",
                  &error);
     assert_fails(gs_batch_run(f->engine, good, 2, &cancelled, NULL, NULL, &error), GS_CANCELLED, "cancel",
@@ -215,7 +219,7 @@ static void copies_and_rewinds_go_on_bit_for_bit(void **state)
     assert_ok(gs_session_rewind(second, 70, &kept, &error), &error);
     assert_int_equal(kept, 70);
     assert_null(gs_session_logits(second));
-    const struct gs_batch_item item = {second, tokens + 70, 60, GS_WANT_LAST};
+    const struct gs_batch_item item = {second, tokens + 70, 60, GS_WANT_LAST, NULL, NULL};
     assert_ok(gs_batch_run(f->engine, &item, 1, NULL, NULL, NULL, &error), &error);
     assert_same(f, second, 3, 130);
     assert_fails(gs_session_copy(tight, second, &error), GS_CONTEXT_FULL, "do not fit", &error);

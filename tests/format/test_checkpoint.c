@@ -476,7 +476,7 @@ static void any_path_opens(void **state)
     free(here);
 }
 
-/* 20 GB of nothing: opening must not read the data. */
+/* 20 GB of nothing: opening must not read the data, which takes a processor seconds. */
 static void large_file_opens_at_once(void **state)
 {
     (void)state;
@@ -494,9 +494,9 @@ static void large_file_opens_at_once(void **state)
     struct timespec begin, end;
     struct gs_checkpoint *checkpoint;
     struct gs_error error;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
     gs_status status = gs_checkpoint_open(path, &checkpoint, &error);
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
     if (status != GS_OK)
         fail_msg("%s", error.message);
     assert_true((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000 < 500);

@@ -16,6 +16,8 @@ const struct check_entry check_entries[] = {
     {"linear", check_linear},
     {"argmax", check_argmax},
     {"next", check_next},
+    {"draw", check_draw},
+    {"draw next", check_draw_next},
     {"rotate", check_rotate},
     {"attention", check_attention},
     {"choose", check_choose},

@@ -6,6 +6,7 @@
 #include "backend/hip/hip.h"
 #include "backend/hip/modules.h"
 #include "backend/registry.h"
+#include "engine/sample.h"
 #include "tests/gpu_sim/hip.h"
 #include "tests/support/check.h"
 #include "tests/support/loaded.h"
@@ -261,11 +262,11 @@ static void timelines_keep_apart(void **state)
     loaded_run(&pair.hip, b, &token, 1, 1, alone[1]);
     assert_int_equal(hip->kv_truncate(a, 20), 20);
     assert_int_equal(hip->kv_truncate(b, 3), 3);
-    struct gs_step steps[2] = {{a, &token, 1, GS_WANT_LAST}, {b, &token, 1, GS_WANT_LAST}};
+    struct gs_step steps[2] = {{a, &token, 1, GS_WANT_LAST, NULL}, {b, &token, 1, GS_WANT_LAST, NULL}};
     assert_ok(hip->forward(pair.hip.device, steps, 2, NULL, &error), &error);
     assert_same_bits(alone[0], hip->logits(pair.hip.device, 0), N_VOCAB, "together, first");
     assert_same_bits(alone[1], hip->logits(pair.hip.device, 1), N_VOCAB, "together, second");
-    assert_ok(hip->chain(pair.hip.device, copy, token, chain, 6, &error), &error);
+    assert_ok(hip->chain(pair.hip.device, copy, token, NULL, chain, 6, &error), &error);
     for (size_t i = 0; i < 6; i++) {
         loaded_run(&pair.hip, read, &token, 1, 1, logits);
         token = best_of(logits);
@@ -281,6 +282,73 @@ static void timelines_keep_apart(void **state)
     close_pair(&pair);
 }
 
+static struct gs_sampler *open_sampler(float temperature)
+{
+    struct gs_sampling sampling = gs_sampling_default();
+    struct gs_sampler *sampler;
+    struct gs_error error;
+    sampling.temperature = temperature;
+    sampling.seed = 11;
+    assert_ok(gs_sampler_open(&sampling, N_VOCAB, &sampler, &error), &error);
+    return sampler;
+}
+
+/*
+ * Tokens that the device draws, alone, in a chain and beside rows of other wishes, are the sampler's; and the
+ * logits of a row that was answered with a token can still be had.
+ */
+static void drawn_tokens_are_the_samplers(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    struct tiny_options options = small(64, 16, 4, 2);
+    reset(0, 0);
+    struct pair pair = open_pair(&options, LANES_32, GS_PRECISION_EXACT);
+    struct gs_device *device = pair.hip.device;
+    const int32_t *tokens = tokens_of(6);
+    struct gs_error error;
+    struct gs_sampler *sampler = open_sampler(1.5f), *same = open_sampler(1.5f);
+    struct gs_draw draws[N];
+    struct gs_kv *kv[4];
+    float logits[N_VOCAB];
+    int32_t chain[N], token = 9;
+    for (size_t i = 0; i < 4; i++) {
+        kv[i] = loaded_kv(&pair.hip, CAPACITY);
+        loaded_run(&pair.hip, kv[i], tokens, 20, 20, NULL);
+    }
+    for (size_t i = 0; i < N; i++)
+        draws[i] = gs_sampler_ahead(sampler, i);
+    assert_ok(hip->chain(device, kv[0], token, draws, chain, N, &error), &error);
+    for (size_t i = 0; i < N; i++) {
+        const struct gs_step steps[] = {{kv[1], &token, 1, GS_WANT_LAST, NULL},
+                                        {kv[2], &token, 1, GS_WANT_TOKEN, &draws[i]},
+                                        {kv[3], &token, 1, GS_WANT_TOKEN, NULL}};
+        int32_t expected;
+        assert_ok(hip->forward(device, steps, 3, NULL, &error), &error);
+        memcpy(logits, hip->logits(device, 0), sizeof logits);
+        assert_ok(gs_sampler_draw(same, logits, NULL, 0, &expected, &error), &error);
+        assert_int_equal(hip->chosen(device, 0), -1);
+        assert_int_equal(hip->chosen(device, 1), expected);
+        assert_int_equal(hip->chosen(device, 2), best_of(logits));
+        assert_int_equal(chain[i], expected);
+        for (size_t row = 1; row < 3; row++)
+            assert_same_bits(hip->logits(device, row), logits, N_VOCAB, "fetched later");
+        const struct gs_step again = {kv[3], &token, 1, GS_WANT_TOKEN, NULL};
+        assert_int_equal(hip->kv_truncate(kv[3], 20 + (int64_t)i), 20 + (int64_t)i);
+        assert_ok(hip->forward(device, &again, 1, NULL, &error), &error);
+        assert_int_equal(hip->chosen(device, 0), best_of(logits));
+        token = expected;
+    }
+    assert_ok(hip->chain(device, kv[1], token, NULL, chain, 1, &error), &error);
+    assert_int_equal(hip->chosen(device, 0), -1);
+    assert_int_equal(best_of(hip->logits(device, 0)), chain[0]);
+    for (size_t i = 0; i < 4; i++)
+        hip->kv_free(kv[i]);
+    gs_sampler_close(sampler);
+    gs_sampler_close(same);
+    close_pair(&pair);
+}
+
 /* ---------------------------------------------------------------- failures */
 
 /* Everything once, until something fails. */
@@ -290,20 +358,30 @@ static gs_status run_all(const struct loaded *model, struct gs_error *error)
     struct gs_device_options options = {.precision = GS_PRECISION_EXACT, .index = LANES_32};
     struct gs_device *device = NULL;
     struct gs_kv *kv = NULL;
+    static const struct gs_draw draws[1] = {{0.3, 1.0f}};
     int32_t chain[2];
     gs_status status = hip->open(&options, &device, error);
     if (status == GS_OK)
         status = hip->load(device, model->weights, NULL, NULL, error);
     if (status == GS_OK)
         status = hip->kv_create(device, 20, &kv, error);
-    struct gs_step step = {kv, tokens, 3, GS_WANT_LAST};
+    struct gs_step step = {kv, tokens, 3, GS_WANT_LAST, NULL};
     if (status == GS_OK) {
         status = hip->forward(device, &step, 1, NULL, error);
         assert_int_equal(hip->kv_length(kv), status == GS_OK ? 3 : 0);
     }
     if (status == GS_OK) {
-        status = hip->chain(device, kv, 5, chain, 2, error);
+        status = hip->chain(device, kv, 5, NULL, chain, 2, error);
         assert_int_equal(hip->kv_length(kv), status == GS_OK ? 5 : 3);
+    }
+    if (status == GS_OK) {
+        status = hip->chain(device, kv, 5, draws, chain, 1, error);
+        assert_int_equal(hip->kv_length(kv), status == GS_OK ? 6 : 5);
+    }
+    step = (struct gs_step){kv, tokens, 1, GS_WANT_TOKEN, draws};
+    if (status == GS_OK) {
+        status = hip->forward(device, &step, 1, NULL, error);
+        assert_int_equal(hip->kv_length(kv), status == GS_OK ? 7 : 6);
     }
     hip->kv_free(kv);
     hip->close(device);
@@ -366,7 +444,7 @@ static void what_is_missing_is_named(void **state)
     assert_non_null(strstr(error.message, "hipErrorNoBinaryForGpu"));
     options.index = 3;
     assert_fails(hip->open(&options, &device, &error), GS_INVALID_ARGUMENT, "devices 0 to 2", &error);
-    options = (struct gs_device_options){.control = GS_CONTROL_SINKS};
+    options = (struct gs_device_options){.control = GS_CONTROL_KV_RING};
     assert_fails(hip->open(&options, &device, &error), GS_UNSUPPORTED, "controls", &error);
     control->n_device = 0;
     options = (struct gs_device_options){0};
@@ -465,15 +543,11 @@ static void the_program_says_what_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_are_the_cpus),
-        cmocka_unit_test(fast_is_near_and_keeps_bits),
-        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),
-        cmocka_unit_test(timelines_keep_apart),
-        cmocka_unit_test(any_call_may_fail),
-        cmocka_unit_test(what_is_missing_is_named),
-        cmocka_unit_test(a_model_too_large_is_refused),
-        cmocka_unit_test(the_demo_model_verifies),
-        cmocka_unit_test(the_program_says_what_is_missing),
+        cmocka_unit_test(logits_are_the_cpus),           cmocka_unit_test(fast_is_near_and_keeps_bits),
+        cmocka_unit_test(mxfp4_is_the_cpus_to_the_bit),  cmocka_unit_test(timelines_keep_apart),
+        cmocka_unit_test(drawn_tokens_are_the_samplers), cmocka_unit_test(any_call_may_fail),
+        cmocka_unit_test(what_is_missing_is_named),      cmocka_unit_test(a_model_too_large_is_refused),
+        cmocka_unit_test(the_demo_model_verifies),       cmocka_unit_test(the_program_says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, open_stand_in, NULL);
 }

@@ -51,7 +51,7 @@ void loaded_run(const struct loaded *loaded, struct gs_kv *kv, const int32_t *to
     size_t n_vocab = (size_t)loaded->weights->config.n_vocab;
     for (size_t done = 0; done < count;) {
         size_t n = count - done < piece ? count - done : piece;
-        struct gs_step step = {kv, tokens + done, n, out ? GS_WANT_ALL : GS_WANT_NONE};
+        struct gs_step step = {kv, tokens + done, n, out ? GS_WANT_ALL : GS_WANT_NONE, NULL};
         struct gs_error error;
         assert_ok(loaded->backend->forward(loaded->device, &step, 1, NULL, &error), &error);
         for (size_t i = 0; out && i < n; i++)

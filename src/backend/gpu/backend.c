@@ -2,6 +2,7 @@
 #include "backend/gpu/backend.h"
 
 #include "backend/gpu/batch_launch.h"
+#include "backend/gpu/controls.h"
 #include "backend/gpu/device.h"
 #include "backend/gpu/prefill_launch.h"
 #include "backend/gpu/simple.h"
@@ -44,9 +45,12 @@ void gs_gpu_close(struct gs_device *device)
         device->api->host_release(device->gpu, device->host_rows);
         device->api->host_release(device->gpu, device->host_logits);
         device->api->host_release(device->gpu, device->host_tokens);
+        device->api->host_release(device->gpu, device->host_best);
+        device->api->host_release(device->gpu, device->host_draws);
         device->api->stream_close(device->gpu, device->stream);
         device->api->close(device->gpu);
     }
+    gs_arena_free(&device->spoilt);
     free(device->blocks);
     free(device->layers);
     free(device->wide_layers);
@@ -61,16 +65,17 @@ gs_status gs_gpu_open(const struct gs_gpu_api *api, const struct gs_device_optio
                       struct gs_device **out, struct gs_error *error)
 {
     *out = NULL;
-    if (options->control != GS_CONTROL_NONE)
-        return gs_fail(error, GS_UNSUPPORTED, "the %s backend has no controls: the cpu backend has",
-                       api->name);
+    gs_status status = gs_gpu_control_check(api->name, options, error);
+    if (status != GS_OK)
+        return status;
     struct gs_device *device = calloc(1, sizeof *device);
     if (!device)
         return gs_fail_memory(error, sizeof *device);
     device->api = api;
+    device->control = options->control;
     device->precision = options->precision;
     device->format = options->weights;
-    gs_status status = api->open(options->index, &device->gpu, &device->machine, error);
+    status = api->open(options->index, &device->gpu, &device->machine, error);
     if (status == GS_OK)
         status = api->stream_open(device->gpu, &device->stream, error);
     if (status != GS_OK) {
@@ -134,6 +139,9 @@ static size_t list_scratch(struct gs_device *device, struct part *parts)
     PART(logits, GS_GPU_LOGIT_ROWS * (uint64_t)d->n_vocab * f);
     PART(argmax, rows * sizeof *s->argmax);
     PART(tokens, (1 + GS_GPU_CHAIN_TOKENS) * sizeof *s->tokens);
+    PART(draws, GS_GPU_CHAIN_TOKENS * sizeof *s->draws);
+    PART(draw_sums, (uint64_t)GS_GPU_LOGIT_ROWS * GS_SIMPLE_PARTS * sizeof *s->draw_sums);
+    PART(picked, GS_GPU_LOGIT_ROWS * sizeof *s->picked);
     PART(decode, (uint64_t)gs_decode_scratch_bytes(d, &device->machine));
     /* Batch and prefill never share a call: one area serves both. */
     uint64_t batch = (uint64_t)gs_batch_scratch_bytes(d, &device->machine);
@@ -141,6 +149,32 @@ static size_t list_scratch(struct gs_device *device, struct part *parts)
     PART(prefill, batch > prefill ? batch : prefill);
 #undef PART
     return n;
+}
+
+static gs_status allocate_pinned(struct gs_device *device, struct gs_error *error)
+{
+    union {
+        void *memory;
+        struct gs_gpu_row *rows;
+        float *logits;
+        int32_t *tokens;
+        uint64_t *best;
+        struct gs_gpu_draw *draws;
+    } parts[5] = {{0}};
+    const uint64_t bytes[] = {MAX_ROWS * sizeof *device->host_rows,
+                              GS_GPU_GRAPH_ROWS * (uint64_t)device->dims.n_vocab * sizeof(float),
+                              (1 + GS_GPU_CHAIN_TOKENS) * sizeof *device->host_tokens,
+                              GS_GPU_GRAPH_ROWS * sizeof *device->host_best,
+                              GS_GPU_CHAIN_TOKENS * sizeof *device->host_draws};
+    gs_status status = GS_OK;
+    for (size_t i = 0; status == GS_OK && i < sizeof bytes / sizeof *bytes; i++)
+        status = device->api->host_alloc(device->gpu, bytes[i], &parts[i].memory, error);
+    device->host_rows = parts[0].rows;
+    device->host_logits = parts[1].logits;
+    device->host_tokens = parts[2].tokens;
+    device->host_best = parts[3].best;
+    device->host_draws = parts[4].draws;
+    return status;
 }
 
 static gs_status allocate_scratch(struct gs_device *device, struct gs_error *error)
@@ -155,26 +189,8 @@ static gs_status allocate_scratch(struct gs_device *device, struct gs_error *err
         if (status == GS_OK)
             status = api->zero(device->gpu, device->stream, *parts[i].at, parts[i].bytes, error);
     }
-    union {
-        void *memory;
-        struct gs_gpu_row *rows;
-        float *logits;
-        int32_t *tokens;
-    } pinned = {0};
-    uint64_t logits = GS_GPU_GRAPH_ROWS * (uint64_t)device->dims.n_vocab * sizeof(float);
     if (status == GS_OK)
-        status = api->host_alloc(device->gpu, MAX_ROWS * sizeof *device->host_rows, &pinned.memory, error);
-    if (status == GS_OK) {
-        device->host_rows = pinned.rows;
-        status = api->host_alloc(device->gpu, logits, &pinned.memory, error);
-    }
-    if (status == GS_OK) {
-        device->host_logits = pinned.logits;
-        status = api->host_alloc(device->gpu, (1 + GS_GPU_CHAIN_TOKENS) * sizeof *device->host_tokens,
-                                 &pinned.memory, error);
-    }
-    if (status == GS_OK)
-        device->host_tokens = pinned.tokens;
+        status = allocate_pinned(device, error);
     return status == GS_OK ? api->sync(device->gpu, device->stream, error) : status;
 }
 
@@ -187,14 +203,19 @@ gs_status gs_gpu_load(struct gs_device *device, const struct gs_weights *weights
     if (c->n_active > GS_GPU_MAX_ACTIVE)
         return gs_fail(error, GS_UNSUPPORTED, "%s: %lld active experts, must be at most %d",
                        device->api->name, (long long)c->n_active, GS_GPU_MAX_ACTIVE);
-    device->weights = weights;
+    gs_status status =
+        gs_gpu_control_spoil(device->control, weights, &device->spoilt, &device->weights, error);
+    if (status != GS_OK)
+        return status;
+    device->given = weights;
+    c = &device->weights->config;
     device->dims = make_dims(c);
     gs_yarn_init(c, &device->yarn);
     device->layers = calloc((size_t)c->n_layer, sizeof *device->layers);
     device->wide_layers = calloc((size_t)c->n_layer, sizeof *device->wide_layers);
     if (!device->layers || !device->wide_layers)
         return gs_fail_memory(error, 2 * (uint64_t)c->n_layer * sizeof *device->layers);
-    gs_status status = allocate_scratch(device, error);
+    status = allocate_scratch(device, error);
     return status == GS_OK ? gs_gpu_load_weights(device, progress, progress_user, error) : status;
 }
 
@@ -220,15 +241,6 @@ uint64_t gs_gpu_memory_available(const struct gs_device *device)
     return free_bytes + device->scratch_bytes;
 }
 
-const float *gs_gpu_logits(const struct gs_device *device, size_t row)
-{
-    if (row >= device->n_logit_rows)
-        return NULL;
-    const float *logits =
-        device->n_logit_rows > GS_GPU_GRAPH_ROWS ? device->many_logits : device->host_logits;
-    return logits + row * (size_t)device->dims.n_vocab;
-}
-
 void gs_gpu_tap(struct gs_device *device, gs_tap_fn *fn, void *user)
 {
     const struct gs_gpu_dims *d = &device->dims;
@@ -249,9 +261,9 @@ static const struct gs_gpu_experts *find_experts(const struct gs_device *device,
                                                  const struct gs_mxfp4_matrix *matrix)
 {
     for (int64_t i = 0; i < device->dims.n_layer; i++) {
-        if (matrix->blocks == device->weights->layers[i].gate_up.blocks)
+        if (matrix->blocks == device->given->layers[i].gate_up.blocks)
             return &device->layers[i].gate_up;
-        if (matrix->blocks == device->weights->layers[i].down.blocks)
+        if (matrix->blocks == device->given->layers[i].down.blocks)
             return &device->layers[i].down;
     }
     return NULL;
@@ -293,51 +305,4 @@ void gs_gpu_rotary(const struct gs_device *device, struct gs_yarn *out)
 void gs_gpu_stats(const struct gs_device *device, struct gs_backend_stats *stats)
 {
     *stats = device->stats;
-}
-
-/* ---------------------------------------------------------------- chains */
-
-gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token, int32_t *out, size_t n,
-                       struct gs_error *error)
-{
-    const struct gs_gpu_api *api = device->api;
-    double start = gs_clock_seconds();
-    if (n == 0 || n > GS_GPU_CHAIN_TOKENS || (int64_t)n > kv->capacity - kv->length)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "a chain of %zu tokens, must be 1 to %d and fit", n,
-                       GS_GPU_CHAIN_TOKENS);
-    if (token < 0 || token >= device->dims.n_vocab)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %d", (int)token,
-                       (int)device->dims.n_vocab - 1);
-    struct gs_gpu_call call = {.n_rows = 1, .n_logit_rows = 1, .n_ctx = kv->length + (int64_t)n};
-    const struct gs_gpu_step_graph *graph = NULL;
-    gs_status status = gs_gpu_step_graph(device, &call, true, &graph, error);
-    device->host_rows[0] = (struct gs_gpu_row){
-        .kv = kv->on_device, .token = token, .position = (int32_t)kv->length, .logit_row = 0};
-    gs_gpu_kv_begin_write(kv, (int64_t)n);
-    if (status == GS_OK)
-        status = api->copy_in(device->gpu, device->stream, device->scratch.rows, device->host_rows,
-                              sizeof *device->host_rows, error);
-    if (status == GS_OK)
-        status = api->zero(device->gpu, device->stream, device->scratch.tokens, sizeof(int32_t), error);
-    if (status == GS_OK)
-        status = api->zero(device->gpu, device->stream, device->scratch.argmax, sizeof(uint64_t), error);
-    for (size_t i = 0; status == GS_OK && i < n; i++)
-        status = gs_gpu_launch_graph(device, graph, error);
-    if (status == GS_OK)
-        status = api->copy_out(device->gpu, device->stream, device->host_tokens, device->scratch.tokens,
-                               (1 + n) * sizeof(int32_t), error);
-    if (status == GS_OK)
-        status = api->copy_out(device->gpu, device->stream, device->host_logits, device->scratch.logits,
-                               (uint64_t)device->dims.n_vocab * sizeof(float), error);
-    gs_status done = api->sync(device->gpu, device->stream, status == GS_OK ? error : NULL);
-    status = status == GS_OK ? done : status;
-    if (status != GS_OK)
-        return status;
-    memcpy(out, device->host_tokens + 1, n * sizeof *out);
-    kv->length += (int64_t)n;
-    device->n_logit_rows = 1;
-    device->stats.n_tokens += n;
-    device->stats.n_forward += n;
-    device->stats.seconds += gs_clock_seconds() - start;
-    return GS_OK;
 }

@@ -17,7 +17,7 @@ gs_status gs_gpu_open(const struct gs_gpu_api *api, const struct gs_device_optio
     .kv_length = gs_gpu_kv_length, .kv_truncate = gs_gpu_kv_truncate, .kv_copy = gs_gpu_kv_copy,             \
     .kv_export = gs_gpu_kv_export, .kv_import = gs_gpu_kv_import, .forward = gs_gpu_forward,                 \
     .logits = gs_gpu_logits, .tap = gs_gpu_tap, .dequantize = gs_gpu_dequantize, .rotary = gs_gpu_rotary,    \
-    .stats = gs_gpu_stats, .chain = gs_gpu_chain
+    .stats = gs_gpu_stats, .chain = gs_gpu_chain, .chosen = gs_gpu_chosen, .chooses = true, .draws = true
 
 void gs_gpu_close(struct gs_device *device);
 gs_status gs_gpu_load(struct gs_device *device, const struct gs_weights *weights, gs_progress_fn *progress,
@@ -36,18 +36,14 @@ gs_status gs_gpu_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct
 gs_status gs_gpu_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error);
 gs_status gs_gpu_forward(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
                          const _Atomic bool *cancelled, struct gs_error *error);
-const float *gs_gpu_logits(const struct gs_device *device, size_t row);
+const float *gs_gpu_logits(struct gs_device *device, size_t row);
+int32_t gs_gpu_chosen(const struct gs_device *device, size_t row);
 void gs_gpu_tap(struct gs_device *device, gs_tap_fn *fn, void *user);
 void gs_gpu_dequantize(struct gs_device *device, const struct gs_mxfp4_matrix *matrix, int64_t expert,
                        int64_t first, int64_t n_rows, float *out);
 void gs_gpu_rotary(const struct gs_device *device, struct gs_yarn *out);
 void gs_gpu_stats(const struct gs_device *device, struct gs_backend_stats *stats);
-
-/*
- * n greedy tokens after `token`, which is the next one of the timeline: a chain on the device without the
- * host between. The timeline then holds `token` and all of `out` [n] but the last, whose logits are row 0's.
- */
-gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token, int32_t *out, size_t n,
-                       struct gs_error *error);
+gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token, const struct gs_draw *draws,
+                       int32_t *out, size_t n, struct gs_error *error);
 
 #endif

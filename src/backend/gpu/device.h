@@ -8,10 +8,10 @@
 #include "backend/backend.h"
 #include "backend/gpu/backend.h"
 
-#define GS_GPU_LOGIT_ROWS   64  /* rows whose logits are computed at a time */
-#define GS_GPU_GRAPH_ROWS   64  /* a decode step of up to so many timelines is a captured graph */
-#define GS_GPU_MAX_GRAPHS   64  /* captured at a time */
-#define GS_GPU_CHAIN_TOKENS 256 /* of a chain of greedy steps at most */
+#define GS_GPU_LOGIT_ROWS   64 /* rows whose logits are computed at a time */
+#define GS_GPU_GRAPH_ROWS   64 /* a decode step of up to so many timelines is a captured graph */
+#define GS_GPU_MAX_GRAPHS   64 /* captured at a time */
+#define GS_GPU_CHAIN_TOKENS GS_CHAIN_TOKENS
 
 /* Which kernels run a layer. */
 enum gs_gpu_family {
@@ -21,13 +21,28 @@ enum gs_gpu_family {
     GS_GPU_PREFILL,
 };
 
+/* Does a captured step choose its token and prepare the next step? */
+enum gs_gpu_chained {
+    GS_GPU_NOT_CHAINED,
+    GS_GPU_GREEDY,
+    GS_GPU_DRAWN,
+};
+
 /* A captured decode step: of n_rows timelines whose positions are below n_ctx. */
 struct gs_gpu_step_graph {
     int32_t n_rows;
-    int32_t chained; /* ends with gs_simple_next */
+    int32_t chained; /* enum gs_gpu_chained */
     int64_t n_ctx;
     uint64_t n_launches; /* kernels in it */
     struct gs_gpu_graph *graph;
+};
+
+/* What the host has of a logit row. */
+enum gs_gpu_answer {
+    GS_GPU_LOGITS,
+    GS_GPU_BEST,  /* a token; the logits are still on the device */
+    GS_GPU_DRAW,  /* the same, of a draw */
+    GS_GPU_CHAIN, /* nothing: its logits are on the device, and its token is the chain's last */
 };
 
 struct gs_device {
@@ -38,7 +53,10 @@ struct gs_device {
     enum gs_precision precision;
     enum gs_weight_format format;
 
-    const struct gs_weights *weights; /* the host's views; NULL: not loaded */
+    enum gs_control control;
+    const struct gs_weights *weights; /* the host's views, spoilt if a control says so; NULL: not loaded */
+    const struct gs_weights *given;   /* as load was given them */
+    struct gs_arena spoilt;           /* what a control changed */
     struct gs_gpu_dims dims;
     struct gs_yarn yarn;
     struct gs_gpu_layer *layers;      /* [n_layer], pointers into device memory */
@@ -53,10 +71,13 @@ struct gs_device {
 
     struct gs_gpu_row *host_rows; /* pinned [max_rows] */
     float *host_logits;           /* pinned [GS_GPU_GRAPH_ROWS][n_vocab]: of the last decode step */
-    int32_t *host_tokens;         /* pinned [1 + GS_GPU_CHAIN_TOKENS] */
-    float *many_logits;           /* [n_logit_rows][n_vocab], where more than GS_GPU_GRAPH_ROWS are wanted */
-    size_t many_capacity;         /* rows */
-    size_t n_logit_rows;          /* of the last forward */
+    int32_t *host_tokens;         /* pinned [1 + GS_GPU_CHAIN_TOKENS]: of a chain; of rows that were drawn */
+    uint64_t *host_best;          /* pinned [GS_GPU_GRAPH_ROWS]: packed, of rows with the largest logit */
+    struct gs_gpu_draw *host_draws;                /* pinned [GS_GPU_CHAIN_TOKENS] */
+    enum gs_gpu_answer answers[GS_GPU_GRAPH_ROWS]; /* of each of up to so many rows of the last forward */
+    float *many_logits;   /* [n_logit_rows][n_vocab], where more than GS_GPU_GRAPH_ROWS are wanted */
+    size_t many_capacity; /* rows */
+    size_t n_logit_rows;  /* of the last forward */
     /* Host memory for taps: [max_rows][widest], [max_rows][d_model], [2][GS_GPU_GRAPH_ROWS][d_model]. */
     float *tapped, *tapped_before, *tapped_pair;
 
@@ -95,20 +116,26 @@ struct gs_gpu_call {
     int32_t n_rows, n_logit_rows;
     int64_t n_ctx; /* positions of the call are below */
     enum gs_gpu_family family;
-    bool overlap; /* programmatic dependent launch */
+    bool overlap;              /* programmatic dependent launch */
+    int32_t n_chosen, n_drawn; /* logit rows of which a token is wanted, and by a draw */
 };
 /* Queues the whole model for rows that are in scratch.rows; the logits stay on the device. */
 gs_status gs_gpu_queue_model(struct gs_device *device, const struct gs_gpu_call *call,
                              const _Atomic bool *cancelled, struct gs_error *error);
 enum gs_gpu_family gs_gpu_choose_family(struct gs_device *device, int32_t n_rows, int64_t n_ctx);
+/* Of weights, by a forward of such a call. */
+uint64_t gs_gpu_bytes_read(const struct gs_device *device, int32_t n_rows, int32_t n_logit_rows);
 
 /* graph.c: the captured form of a decode step; from the cache where it is there. */
-gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *call, bool chained,
-                            const struct gs_gpu_step_graph **out, struct gs_error *error);
+gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *call,
+                            enum gs_gpu_chained chained, const struct gs_gpu_step_graph **out,
+                            struct gs_error *error);
 /* Queues it. */
 gs_status gs_gpu_launch_graph(struct gs_device *device, const struct gs_gpu_step_graph *graph,
                               struct gs_error *error);
 void gs_gpu_free_graphs(struct gs_device *device);
+/* The positions of the graph that serves positions below n_ctx: they have as many, or more. */
+int64_t gs_gpu_graph_context(int64_t n_ctx);
 
 /* A launch of a kernel with its own arguments, of n threads in blocks of `block`. */
 gs_status gs_gpu_run(struct gs_device *device, const char *kernel, const void *args, uint64_t n_threads,

@@ -279,7 +279,7 @@ enum moment {
     AFTER_LAYER,
 };
 
-/* The residual stream to the host: the decode kernels keep it as a sum of two vectors of their own. */
+/* The residual stream to the host: the decode kernels keep it as a sum of vectors of their own. */
 static gs_status fetch_hidden(struct run *run, enum moment moment, float *to)
 {
     const struct gs_device *device = run->device;
@@ -289,10 +289,14 @@ static gs_status fetch_hidden(struct run *run, enum moment moment, float *to)
     struct gs_decode_layout at = gs_decode_layout_of(&device->dims);
     const char *from =
         (const char *)device->scratch.decode + (moment == AFTER_ATTENTION ? at.middle : at.before);
-    float *pair = device->tapped_pair;
-    gs_status status = fetch(run, pair, from, 2 * (uint64_t)n * sizeof *pair);
-    for (int64_t i = 0; status == GS_OK && i < n; i++)
-        to[i] = pair[i] + pair[n + i];
+    int64_t n_vector = moment == AFTER_ATTENTION ? 2 : GS_DECODE_BEFORE;
+    float *vectors = device->tapped_pair; /* room for more than a row's: see backend.c */
+    gs_status status = fetch(run, vectors, from, (uint64_t)(n_vector * n) * sizeof *vectors);
+    for (int64_t i = 0; status == GS_OK && i < n; i++) {
+        to[i] = 0.0f;
+        for (int64_t v = 0; v < n_vector; v++)
+            to[i] += vectors[v * n + i];
+    }
     return status;
 }
 
@@ -449,6 +453,38 @@ static gs_status check_step(const struct gs_device *device, const struct gs_step
     return GS_OK;
 }
 
+/* What the next logit row, of this step, is to be answered with. */
+static void note_answer(struct gs_device *device, const struct gs_step *step, struct gs_gpu_call *call)
+{
+    const struct gs_draw *draw = step->want == GS_WANT_TOKEN ? step->draw : NULL;
+    int32_t row = call->n_logit_rows;
+    if (row >= GS_GPU_GRAPH_ROWS)
+        return;
+    device->answers[row] = draw ? GS_GPU_DRAW : step->want == GS_WANT_TOKEN ? GS_GPU_BEST : GS_GPU_LOGITS;
+    device->host_draws[row] =
+        draw ? (struct gs_gpu_draw){.uniform = draw->uniform, .temperature = draw->temperature}
+             : (struct gs_gpu_draw){0};
+    call->n_drawn += draw != NULL;
+    call->n_chosen += step->want == GS_WANT_TOKEN;
+}
+
+/*
+ * Taps and more rows than a graph's get all their logits. Where some rows are drawn, the same kernel tells
+ * the largest logits of the others.
+ */
+static void settle_answers(struct gs_device *device, struct gs_gpu_call *call)
+{
+    bool all = device->tap || call->n_logit_rows > GS_GPU_GRAPH_ROWS;
+    for (int32_t i = 0; i < call->n_logit_rows && i < GS_GPU_GRAPH_ROWS; i++) {
+        if (all)
+            device->answers[i] = GS_GPU_LOGITS;
+        else if (call->n_drawn > 0 && device->answers[i] == GS_GPU_BEST)
+            device->answers[i] = GS_GPU_DRAW;
+    }
+    if (all)
+        call->n_chosen = call->n_drawn = 0;
+}
+
 /* Lays the steps out as rows in pinned memory, and fills the call. */
 static gs_status lay_out(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
                          struct gs_gpu_call *call, struct gs_error *error)
@@ -467,7 +503,9 @@ static gs_status lay_out(struct gs_device *device, const struct gs_step *steps, 
             if (token < 0 || token >= device->dims.n_vocab)
                 return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %d", (int)token,
                                (int)device->dims.n_vocab - 1);
-            bool wants = step->want == GS_WANT_ALL || (step->want == GS_WANT_LAST && t + 1 == step->n_tokens);
+            bool wants = step->want == GS_WANT_ALL || (step->want != GS_WANT_NONE && t + 1 == step->n_tokens);
+            if (wants)
+                note_answer(device, step, call);
             device->host_rows[call->n_rows++] =
                 (struct gs_gpu_row){.kv = step->kv->on_device,
                                     .token = token,
@@ -479,6 +517,7 @@ static gs_status lay_out(struct gs_device *device, const struct gs_step *steps, 
         n_ctx = end > n_ctx ? end : n_ctx;
     }
     call->n_ctx = n_ctx;
+    settle_answers(device, call);
     return GS_OK;
 }
 
@@ -495,13 +534,11 @@ static gs_status reserve_logits(struct gs_device *device, size_t n_rows, struct 
     return GS_OK;
 }
 
-/* Logits to the host; beyond the first GS_GPU_LOGIT_ROWS rows they are computed here, part by part. */
-static gs_status fetch_logits(struct gs_device *device, const struct gs_gpu_call *call,
-                              struct gs_error *error)
+/* Logits of more rows than a graph has: part by part, those beyond the first GS_GPU_LOGIT_ROWS computed here.
+ */
+static gs_status fetch_many(struct gs_device *device, const struct gs_gpu_call *call, struct gs_error *error)
 {
     int64_t n_vocab = device->dims.n_vocab;
-    bool many = call->n_logit_rows > GS_GPU_GRAPH_ROWS;
-    float *to = many ? device->many_logits : device->host_logits;
     struct run run = {.device = device, .call = call, .error = error};
     run.args = (struct gs_gpu_args){
         .dims = device->dims, .s = device->scratch, .outer = device->head, .n_rows = call->n_rows};
@@ -515,11 +552,66 @@ static gs_status fetch_logits(struct gs_device *device, const struct gs_gpu_call
             status = simple_head(&run);
         }
         if (status == GS_OK)
-            status = fetch(&run, to + at * n_vocab, device->scratch.logits,
+            status = fetch(&run, device->many_logits + at * n_vocab, device->scratch.logits,
                            (uint64_t)(n * n_vocab) * sizeof(float));
     }
-    if (status == GS_OK && device->tap && call->n_logit_rows > 0)
-        device->tap(device->tap_user, GS_STAGE_LOGITS, 0, to, call->n_logit_rows, n_vocab);
+    return status;
+}
+
+/* Queues the logits that were asked for, neighbouring rows in one copy. */
+static gs_status queue_logits(struct gs_device *device, const struct gs_gpu_call *call,
+                              struct gs_error *error)
+{
+    int64_t n_vocab = device->dims.n_vocab;
+    gs_status status = GS_OK;
+    for (int32_t first = 0, end; status == GS_OK && first < call->n_logit_rows; first = end) {
+        end = first;
+        while (end < call->n_logit_rows && device->answers[end] == GS_GPU_LOGITS)
+            end++;
+        if (end > first)
+            status = device->api->copy_out(device->gpu, device->stream, device->host_logits + first * n_vocab,
+                                           device->scratch.logits + first * n_vocab,
+                                           (uint64_t)((end - first) * n_vocab) * sizeof(float), error);
+        else
+            end++;
+    }
+    return status;
+}
+
+/* Queues the choice of tokens, and their way to the host. */
+static gs_status queue_tokens(struct gs_device *device, const struct gs_gpu_call *call,
+                              struct gs_error *error)
+{
+    const struct gs_gpu_api *api = device->api;
+    struct run run = {.device = device, .call = call, .error = error};
+    struct gs_gpu_args args = {.dims = device->dims, .s = device->scratch};
+    uint64_t rows = (uint64_t)call->n_logit_rows;
+    if (call->n_drawn == 0)
+        return api->copy_out(device->gpu, device->stream, device->host_best, args.s.argmax,
+                             rows * sizeof *args.s.argmax, error);
+    gs_status status =
+        launch(&run, "gs_simple_weigh", GS_SIMPLE_PARTS, (uint32_t)rows, 1, GS_SIMPLE_THREADS, 0, &args);
+    if (status == GS_OK)
+        status = launch(&run, "gs_simple_pick", (uint32_t)rows, 1, 1, GS_SIMPLE_THREADS, 0, &args);
+    return status == GS_OK ? api->copy_out(device->gpu, device->stream, device->host_tokens, args.s.picked,
+                                           rows * sizeof *args.s.picked, error)
+                           : status;
+}
+
+/* What was wanted of the logit rows, on its way to the host: there after a sync. */
+static gs_status queue_answers(struct gs_device *device, const struct gs_gpu_call *call,
+                               struct gs_error *error)
+{
+    bool many = call->n_logit_rows > GS_GPU_GRAPH_ROWS;
+    gs_status status = many ? fetch_many(device, call, error) : queue_logits(device, call, error);
+    if (status == GS_OK && call->n_chosen > 0)
+        status = queue_tokens(device, call, error);
+    if (status != GS_OK || !device->tap || call->n_logit_rows == 0)
+        return status;
+    status = device->api->sync(device->gpu, device->stream, error);
+    if (status == GS_OK)
+        device->tap(device->tap_user, GS_STAGE_LOGITS, 0, many ? device->many_logits : device->host_logits,
+                    call->n_logit_rows, device->dims.n_vocab);
     return status;
 }
 
@@ -537,6 +629,12 @@ static gs_status run_model(struct gs_device *device, struct gs_gpu_call *call, s
     const struct gs_gpu_step_graph *graph = NULL;
     gs_status status = api->copy_in(device->gpu, device->stream, device->scratch.rows, device->host_rows,
                                     (uint64_t)call->n_rows * sizeof *device->host_rows, error);
+    if (status == GS_OK && call->n_chosen > 0) /* kernels of batches only ever raise it */
+        status = api->zero(device->gpu, device->stream, device->scratch.argmax,
+                           (uint64_t)call->n_logit_rows * sizeof *device->scratch.argmax, error);
+    if (status == GS_OK && call->n_drawn > 0)
+        status = api->copy_in(device->gpu, device->stream, device->scratch.draws, device->host_draws,
+                              (uint64_t)call->n_logit_rows * sizeof *device->host_draws, error);
     if (status != GS_OK)
         return status;
     if (!is_decode(device, call, n_steps)) {
@@ -552,14 +650,14 @@ static gs_status run_model(struct gs_device *device, struct gs_gpu_call *call, s
 
 /* Bytes of weights that a forward reads. Of the experts: four for one row; for more rows what even routing
  * would give, since which they were stays on the device. */
-static uint64_t bytes_read(const struct gs_device *device, const struct gs_gpu_call *call)
+uint64_t gs_gpu_bytes_read(const struct gs_device *device, int32_t n_rows, int32_t n_logit_rows)
 {
     const struct gs_gpu_dims *d = &device->dims;
     const struct gs_gpu_layer *w = &device->layers[0];
     double missed = 1.0, share = (double)d->n_active / d->n_expert;
-    for (int32_t t = 0; t < call->n_rows && missed > 1e-9; t++)
+    for (int32_t t = 0; t < n_rows && missed > 1e-9; t++)
         missed *= 1.0 - share;
-    double experts = call->n_rows == 1 ? d->n_active : d->n_expert * (1.0 - missed);
+    double experts = n_rows == 1 ? d->n_active : d->n_expert * (1.0 - missed);
     double expert =
         ((double)w->gate_up.rows * w->gate_up.columns + (double)w->down.rows * w->down.columns) * (4.25 / 8);
     const struct gs_gpu_matrix *dense[] = {&w->qkv, &w->o, &w->router, &device->head};
@@ -567,7 +665,7 @@ static uint64_t bytes_read(const struct gs_device *device, const struct gs_gpu_c
     double bytes = experts * expert * d->n_layer;
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
         bytes += (double)dense[i]->rows * dense[i]->columns * type_bytes[dense[i]->type] *
-                 (i < 3 ? (double)d->n_layer : call->n_logit_rows > 0);
+                 (i < 3 ? (double)d->n_layer : n_logit_rows > 0);
     return (uint64_t)bytes;
 }
 
@@ -586,7 +684,7 @@ gs_status gs_gpu_forward(struct gs_device *device, const struct gs_step *steps, 
         gs_gpu_kv_begin_write(steps[i].kv, (int64_t)steps[i].n_tokens);
     status = run_model(device, &call, n_steps, cancelled, error);
     if (status == GS_OK)
-        status = fetch_logits(device, &call, error);
+        status = queue_answers(device, &call, error);
     /* Whatever happened, nothing is under way when this returns: the caller may free what rows point to. */
     gs_status done = api->sync(device->gpu, device->stream, status == GS_OK ? error : NULL);
     status = status == GS_OK ? done : status;
@@ -597,7 +695,7 @@ gs_status gs_gpu_forward(struct gs_device *device, const struct gs_step *steps, 
         steps[i].kv->length += (int64_t)steps[i].n_tokens;
     device->stats.n_tokens += (uint64_t)call.n_rows;
     device->stats.n_forward++;
-    device->stats.weight_bytes += bytes_read(device, &call);
+    device->stats.weight_bytes += gs_gpu_bytes_read(device, call.n_rows, call.n_logit_rows);
     device->stats.seconds += gs_clock_seconds() - start;
     return GS_OK;
 }

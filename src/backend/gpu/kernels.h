@@ -91,6 +91,13 @@ struct gs_gpu_row {
     int32_t first;     /* index of the first row of this timeline in the call; rows of one are neighbours */
 };
 
+/* How a token is drawn from its row of logits; temperature 0: not at all, the largest is taken. */
+struct gs_gpu_draw {
+    double uniform; /* in [0, 1) */
+    float temperature;
+    int32_t unused;
+};
+
 struct gs_gpu_dims {
     int32_t n_layer, d_model, d_head, n_head, n_kv_head;
     int32_t n_expert, n_active, d_ff, n_vocab, window, max_ctx;
@@ -101,25 +108,28 @@ struct gs_gpu_dims {
 
 /* Device memory that stages hand over in. Sizes with T = max_rows. */
 struct gs_gpu_scratch {
-    struct gs_gpu_row *rows; /* [T] */
-    float *hidden;           /* [T][d_model]: the residual stream */
-    float *normed;           /* [T][d_model] */
-    float *qkv;              /* [T][(n_head + 2*n_kv_head)*d_head]: q and k rotated */
-    float *attended;         /* [T][n_head*d_head] */
-    float *projected;        /* [T][d_model]: what attention, then the experts add to hidden (taps) */
-    float *router;           /* [T][n_expert]: logits */
-    int32_t *choice;         /* [T][n_active]: experts, best first */
-    float *choice_weight;    /* [T][n_active] */
-    int32_t *route_first;    /* [n_expert+1]: routes of expert e are route_first[e] ... [e+1]-1 */
-    int32_t *routes;         /* [T*n_active]: row*n_active + k, sorted by expert, then row */
-    float *activated;        /* [T][n_active][d_ff] */
-    float *expert_out;       /* [T][n_active][d_model] */
-    float *logits;           /* [logit rows][n_vocab] */
-    uint64_t *argmax;        /* [T]: of each logit row, packed: see gs_gpu_pack_argmax */
-    int32_t *tokens;         /* [chain]: what a chain of greedy steps chose; tokens[0] counts them */
-    void *decode;            /* gs_decode_scratch_bytes bytes, for the decode kernels alone */
-    void *prefill;           /* gs_prefill_scratch_bytes bytes, for the prefill kernels alone */
-    const float *rope;       /* [max_ctx][d_head/2][2]: cosine and sine, attention scaling included */
+    struct gs_gpu_row *rows;   /* [T] */
+    float *hidden;             /* [T][d_model]: the residual stream */
+    float *normed;             /* [T][d_model] */
+    float *qkv;                /* [T][(n_head + 2*n_kv_head)*d_head]: q and k rotated */
+    float *attended;           /* [T][n_head*d_head] */
+    float *projected;          /* [T][d_model]: what attention, then the experts add to hidden (taps) */
+    float *router;             /* [T][n_expert]: logits */
+    int32_t *choice;           /* [T][n_active]: experts, best first */
+    float *choice_weight;      /* [T][n_active] */
+    int32_t *route_first;      /* [n_expert+1]: routes of expert e are route_first[e] ... [e+1]-1 */
+    int32_t *routes;           /* [T*n_active]: row*n_active + k, sorted by expert, then row */
+    float *activated;          /* [T][n_active][d_ff] */
+    float *expert_out;         /* [T][n_active][d_model] */
+    float *logits;             /* [logit rows][n_vocab] */
+    uint64_t *argmax;          /* [T]: of each logit row, packed: see gs_gpu_pack_argmax */
+    int32_t *tokens;           /* [1 + chain]: what a chain of steps chose; tokens[0] counts them */
+    struct gs_gpu_draw *draws; /* of each logit row; in a chain of each step */
+    double *draw_sums;         /* [logit rows][GS_SIMPLE_PARTS]: weights of each part of the vocabulary */
+    int32_t *picked;           /* [logit rows]: what gs_simple_pick chose */
+    void *decode;              /* gs_decode_scratch_bytes bytes, for the decode kernels alone */
+    void *prefill;             /* gs_prefill_scratch_bytes bytes, for the prefill kernels alone */
+    const float *rope;         /* [max_ctx][d_head/2][2]: cosine and sine, attention scaling included */
 };
 
 /* What every stage kernel gets. About 700 bytes of the constant bank. */
@@ -193,17 +203,30 @@ struct gs_gpu_plan {
 #define GS_GPU_INLINE static inline
 #endif
 
-/* The larger logit, then the lower token, is the larger number: an unsigned maximum has no order of its own.
+/*
+ * The larger logit, then the lower token, is the larger number: an unsigned maximum has no order of its own.
+ * Both zeros are one value, and what is not finite comes before everything.
  */
 GS_GPU_INLINE uint64_t gs_gpu_pack_argmax(uint32_t logit_bits, uint32_t token)
 {
-    uint32_t ordered = logit_bits & 0x80000000u ? ~logit_bits : logit_bits | 0x80000000u;
+    uint32_t bits = logit_bits == 0x80000000u ? 0u : logit_bits;
+    uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    if ((bits & 0x7f800000u) == 0x7f800000u)
+        ordered = 0xffffffffu;
     return (uint64_t)ordered << 32 | (uint32_t)~token;
 }
 
-GS_GPU_INLINE uint32_t gs_gpu_argmax_token(uint64_t packed)
+/* -1: a logit is not finite. */
+GS_GPU_INLINE int32_t gs_gpu_argmax_token(uint64_t packed)
 {
-    return ~(uint32_t)packed;
+    return packed >> 32 == 0xffffffffu ? -1 : (int32_t) ~(uint32_t)packed;
+}
+
+/* The largest logit's bits, where it is finite. */
+GS_GPU_INLINE uint32_t gs_gpu_argmax_bits(uint64_t packed)
+{
+    uint32_t ordered = (uint32_t)(packed >> 32);
+    return ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered;
 }
 
 #endif

@@ -526,17 +526,198 @@ GS_KERNEL void GS_BOUNDS(GS_SIMPLE_THREADS, 1) gs_simple_argmax(GS_ARGS(struct g
     gs_atomic_max_u64(&args.s.argmax[gs_block_y()], best);
 }
 
-/*
- * The next row of a chain of greedy steps: the chosen token at the next position, kept in tokens[1 + n] with
- * n = tokens[0] counted on. One thread.
- */
+/* The next row of a chain: the chosen token (-1: none) at the next position. One thread. */
+GS_DEVICE void go_on(const struct gs_gpu_args &args, int32_t token)
+{
+    args.s.rows[0].token = token >= 0 ? token : 0; /* a token at all: what follows means nothing */
+    args.s.rows[0].position++;
+    args.s.tokens[1 + args.s.tokens[0]++] = token;
+    args.s.argmax[0] = 0;
+}
+
+/* A greedy step of a chain is done: it is kept in tokens[1 + n] with n = tokens[0] counted on. One thread. */
 GS_KERNEL void gs_simple_next(GS_ARGS(struct gs_gpu_args, args))
 {
     gs_wait_for_previous();
     gs_let_next_start();
-    int32_t token = (int32_t)gs_gpu_argmax_token(args.s.argmax[0]);
-    args.s.rows[0].token = token;
-    args.s.rows[0].position++;
-    args.s.tokens[1 + args.s.tokens[0]++] = token;
-    args.s.argmax[0] = 0;
+    go_on(args, gs_gpu_argmax_token(args.s.argmax[0]));
+}
+
+/* ---------------------------------------------------------------- drawing a token */
+
+/* A part of the vocabulary. */
+struct part {
+    int32_t begin, end;
+};
+
+GS_DEVICE struct part part_of(int32_t n, int32_t n_part, int32_t i)
+{
+    int32_t length = (n + n_part - 1) / n_part, begin = i * length, end = begin + length;
+    struct part part = {begin < n ? begin : n, end < n ? end : n};
+    return part;
+}
+
+/* How the token of a logit row is drawn: of a chain, the row of this step. */
+template <bool CHAINED> GS_DEVICE struct gs_gpu_draw draw_of(const struct gs_gpu_args &args, int32_t row)
+{
+    return args.s.draws[CHAINED ? args.s.tokens[0] : row];
+}
+
+/* The weight that docs/sampling.md gives a logit, but for the last bits. */
+GS_DEVICE double weight_of(float logit, double largest, double temperature)
+{
+    return gs_exp_f64(((double)logit - largest) / temperature);
+}
+
+/* draw_sums[row][part] = the part's weights. Grid: parts, logit rows. */
+template <bool CHAINED> GS_DEVICE void weigh(const struct gs_gpu_args &args, double *shared)
+{
+    int32_t row = gs_block_y(), t = gs_thread();
+    struct gs_gpu_draw draw = draw_of<CHAINED>(args, row);
+    uint64_t best = args.s.argmax[row];
+    if (!(draw.temperature > 0.0f) || gs_gpu_argmax_token(best) < 0)
+        return;
+    double largest = (double)gs_float_of_bits(gs_gpu_argmax_bits(best)), sum = 0.0;
+    const float *logits = args.s.logits + (int64_t)row * args.dims.n_vocab;
+    struct part part = part_of(args.dims.n_vocab, GS_SIMPLE_PARTS, gs_block());
+    for (int32_t i = part.begin + t; i < part.end; i += GS_SIMPLE_THREADS)
+        sum += weight_of(logits[i], largest, (double)draw.temperature);
+    shared[t] = sum;
+    int32_t half = GS_SIMPLE_THREADS / 2;
+    while (half > 0 && half >= part.end - part.begin) /* no thread from there on has a value */
+        half /= 2;
+    for (; half > 0; half /= 2) {
+        gs_sync();
+        if (t < half)
+            shared[t] += shared[t + half];
+    }
+    if (t == 0)
+        args.s.draw_sums[(int64_t)row * GS_SIMPLE_PARTS + gs_block()] = shared[0];
+}
+
+GS_KERNEL void GS_BOUNDS(GS_SIMPLE_THREADS, 1) gs_simple_weigh(GS_ARGS(struct gs_gpu_args, args))
+{
+    GS_SHARED double shared[GS_SIMPLE_THREADS];
+    gs_wait_for_previous();
+    gs_let_next_start();
+    weigh<false>(args, shared);
+}
+
+GS_KERNEL void GS_BOUNDS(GS_SIMPLE_THREADS, 1) gs_simple_weigh_next(GS_ARGS(struct gs_gpu_args, args))
+{
+    GS_SHARED double shared[GS_SIMPLE_THREADS];
+    gs_wait_for_previous();
+    gs_let_next_start();
+    weigh<true>(args, shared);
+}
+
+#define SEGMENTS    16 /* a block's sums are added up by so many, so that a search is two short ones */
+#define PER_SEGMENT (GS_SIMPLE_THREADS / SEGMENTS)
+static_assert(GS_SIMPLE_PARTS == GS_SIMPLE_THREADS, "a thread has a part");
+
+struct draw_block {
+    double sums[GS_SIMPLE_THREADS];
+    double segments[SEGMENTS];
+};
+
+/* sums[t] = sum, and the segments. */
+GS_DEVICE void share_sums(struct draw_block *block, double sum)
+{
+    int32_t t = gs_thread();
+    gs_sync();
+    block->sums[t] = sum;
+    gs_sync();
+    if (t < SEGMENTS) {
+        sum = 0.0;
+        for (int32_t i = 0; i < PER_SEGMENT; i++)
+            sum += block->sums[t * PER_SEGMENT + i];
+        block->segments[t] = sum;
+    }
+    gs_sync();
+}
+
+/* The first of sums [n], but for the last, behind which the cumulated sum passes target. */
+GS_DEVICE int32_t pass_sums(const double *sums, int32_t n, double target, double *before)
+{
+    int32_t i = 0;
+    while (i + 1 < n && *before + sums[i] <= target)
+        *before += sums[i++];
+    return i;
+}
+
+GS_DEVICE int32_t pass_shared(const struct draw_block *block, double target, double *before)
+{
+    int32_t first = PER_SEGMENT * pass_sums(block->segments, SEGMENTS, target, before);
+    return first + pass_sums(block->sums + first, PER_SEGMENT, target, before);
+}
+
+/*
+ * The token at which the cumulated weight passes uniform * (the sum of all), in ascending order of the token;
+ * -1 where the order of additions could make another one of it: two orders are less than `doubt` apart.
+ * Every thread of the block comes here; the first one gets the token.
+ */
+GS_DEVICE int32_t draw_token(const struct gs_gpu_args &args, int32_t row, const struct gs_gpu_draw &draw,
+                             double largest, struct draw_block *block)
+{
+    const double epsilon = 0x1p-52;
+    int32_t t = gs_thread(), n_vocab = args.dims.n_vocab;
+    double temperature = (double)draw.temperature, total = 0.0, before = 0.0, sum = 0.0;
+    const float *logits = args.s.logits + (int64_t)row * n_vocab;
+    share_sums(block, args.s.draw_sums[(int64_t)row * GS_SIMPLE_PARTS + t]);
+    for (int32_t i = 0; i < SEGMENTS; i++)
+        total += block->segments[i];
+    double target = draw.uniform * total, doubt = 4.0 * (double)n_vocab * epsilon * total;
+    struct part part = part_of(n_vocab, GS_SIMPLE_PARTS, pass_shared(block, target, &before));
+    struct part mine = part_of(part.end - part.begin, GS_SIMPLE_THREADS, t);
+    for (int32_t i = mine.begin; i < mine.end; i++)
+        sum += weight_of(logits[part.begin + i], largest, temperature);
+    share_sums(block, sum);
+    if (t > 0)
+        return -1;
+    mine = part_of(part.end - part.begin, GS_SIMPLE_THREADS, pass_shared(block, target, &before));
+    for (int32_t i = mine.begin; i < mine.end; i++) {
+        double weight = weight_of(logits[part.begin + i], largest, temperature);
+        if (before + weight > target || i + 1 == mine.end) {
+            bool is_behind = before == 0.0 || before + doubt <= target; /* zeros are zero in any order */
+            bool is_past = weight > 0.0 && before + weight > target + doubt;
+            return is_behind && is_past ? part.begin + i : -1;
+        }
+        before += weight;
+    }
+    return -1;
+}
+
+/* The first thread gets the token of a logit row. */
+template <bool CHAINED>
+GS_DEVICE int32_t pick(const struct gs_gpu_args &args, int32_t row, struct draw_block *block)
+{
+    struct gs_gpu_draw draw = draw_of<CHAINED>(args, row);
+    uint64_t best = args.s.argmax[row];
+    int32_t token = gs_gpu_argmax_token(best);
+    if (draw.temperature > 0.0f && token >= 0)
+        token = draw_token(args, row, draw, (double)gs_float_of_bits(gs_gpu_argmax_bits(best)), block);
+    return token;
+}
+
+/* picked[row] = the row's token, after gs_simple_weigh. Grid: logit rows. */
+GS_KERNEL void GS_BOUNDS(GS_SIMPLE_THREADS, 1) gs_simple_pick(GS_ARGS(struct gs_gpu_args, args))
+{
+    GS_SHARED struct draw_block block;
+    gs_wait_for_previous();
+    gs_let_next_start();
+    int32_t token = pick<false>(args, gs_block(), &block);
+    if (gs_thread() == 0)
+        args.s.picked[gs_block()] = token;
+}
+
+/* The same in a chain, which goes on from it. One block. */
+GS_KERNEL void GS_BOUNDS(GS_SIMPLE_THREADS, 1) gs_simple_pick_next(GS_ARGS(struct gs_gpu_args, args))
+{
+    GS_SHARED struct draw_block block;
+    gs_wait_for_previous();
+    gs_let_next_start();
+    int32_t token = pick<true>(args, 0, &block);
+    gs_sync(); /* all have read what is written now */
+    if (gs_thread() == 0)
+        go_on(args, token);
 }

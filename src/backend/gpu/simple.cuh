@@ -9,6 +9,17 @@ struct gs_u32x4 {
     uint32_t x, y, z, w;
 } __attribute__((aligned(16)));
 
+/* 2^k for -1022 <= k <= 1023 */
+GS_DEVICE double gs_power_of_two(int32_t k)
+{
+    union {
+        uint64_t bits;
+        double value;
+    } u;
+    u.bits = (uint64_t)(k + 1023) << 52;
+    return u.value;
+}
+
 struct gs_f32x4 {
     float x, y, z, w;
 } __attribute__((aligned(16)));
@@ -99,6 +110,28 @@ GS_DEVICE void gs_experts_load8(const struct gs_gpu_experts *m, int64_t row, int
 #pragma unroll
     for (int j = 0; j < 8; j++)
         to[j] = gs_value_of_code(codes >> (4 * j) & 15u) * scale;
+}
+
+/*
+ * exp of x <= 0: base/math.c's steps, which may be contracted here: for sums whose order is not certain
+ * either.
+ */
+GS_DEVICE double gs_exp_f64(double x)
+{
+    const double rounder = 0x1.8p52, ln2_high = 0x1.62e42fef00000p-1, ln2_low = 0x1.473de6af278edp-34;
+    const double inverse_factorial[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0,
+                                        1.0 / 3628800.0,    1.0 / 362880.0,    1.0 / 40320.0,
+                                        1.0 / 5040.0,       1.0 / 720.0,       1.0 / 120.0,
+                                        1.0 / 24.0,         1.0 / 6.0,         0.5};
+    if (!(x > -745.2))
+        return 0.0;
+    double k = gs_add_f64(gs_add_f64(gs_mul_f64(x, 0x1.71547652b82fep+0), rounder), -rounder);
+    double r = (x - k * ln2_high) - k * ln2_low, tail = inverse_factorial[0];
+#pragma unroll
+    for (int i = 1; i < 12; i++)
+        tail = tail * r + inverse_factorial[i];
+    int32_t power = (int32_t)k, half = power / 2;
+    return (1.0 + (r + r * r * tail)) * gs_power_of_two(half) * gs_power_of_two(power - half);
 }
 
 #endif

@@ -13,7 +13,8 @@
 #define GS_SIMPLE_THREADS   256 /* of every kernel but the ones below */
 #define GS_SIMPLE_ATTENTION 128 /* threads, and keys at a time, of attention */
 #define GS_SIMPLE_SORT      1024
-#define GS_SIMPLE_CHOOSE    64 /* a warp of any kind: the lanes beyond it leave */
+#define GS_SIMPLE_CHOOSE    64  /* a warp of any kind: the lanes beyond it leave */
+#define GS_SIMPLE_PARTS     256 /* of the vocabulary, that are weighed apart for a draw */
 
 /* gs_simple_linear_1, _8: out[n][r] = matrix[r] in[n] + bias[r]. Grid: row groups, groups of vectors. */
 struct gs_simple_linear {
