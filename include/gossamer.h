@@ -346,12 +346,12 @@ gs_status gs_source_next_masked(struct gs_source *source, const uint64_t *allowe
 const float *gs_source_logits(const struct gs_source *source);
 
 /*
- * Lets a model's source have several tokens chosen in a row before it hands out the first, where nothing is to
- * be decided between them: no mask, a sampler without penalties, biases and filters, a backend that can. The
- * tokens are the same and none comes more than some milliseconds later, nor does a cancel. `most`: how many
- * more the caller will take; -1: not known. Until 0 is set, as at first, or the source is closed (before its
- * session), the timeline may hold tokens that were not handed out yet, and gs_source_logits may be NULL; then
- * it holds what it would have held without this, though it may have no logits.
+ * Lets a model's source have several tokens chosen in a row before it hands out the first, where nothing is
+ * to be decided between them: no mask, a sampler without penalties, biases and filters, a backend that can.
+ * The tokens are the same and none comes more than some milliseconds later, nor does a cancel. `most`: how
+ * many more the caller will take; -1: not known. Until 0 is set, as at first, or the source is closed (before
+ * its session), the timeline may hold tokens that were not handed out yet, and gs_source_logits may be NULL;
+ * then it holds what it would have held without this, though it may have no logits.
  */
 void gs_source_run_ahead(struct gs_source *source, int64_t most);
 

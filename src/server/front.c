@@ -16,8 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_BYTES                                                                                           \
-    (GS_HEAD_MAX_TARGET + GS_HEAD_MAX_BYTES + 2048) /* a head that is longer is refused by then */
 #define POLL_MS 100
 #define PAUSE_SECONDS                                                                                        \
     0.02 /* before a head that has not grown is looked at again, where SO_RCVLOWAT does not help */
@@ -51,7 +49,7 @@ struct gs_front {
     struct pollfd *polls;   /* [1 + n_caller]: the listener, then the callers */
     size_t n_caller;
     double accept_at; /* not before: descriptors or memory were out */
-    char bytes[LOOK_BYTES];
+    char bytes[GS_HEAD_ENOUGH_BYTES];
 };
 
 /* ---------------------------------------------------------------- answers */

@@ -83,7 +83,7 @@ static int check_begun_line(struct part line, struct gs_api_error *error)
     size_t method = blank ? (size_t)(blank - line.bytes) : line.size;
     if ((method > 0 || blank) && !gs_head_is_token(line.bytes, method))
         return fail_line(error, line);
-    if (method > GS_HEAD_MAX_TARGET)
+    if (method > GS_HEAD_MAX_METHOD)
         return fail_line(error, line);
     return line.size - method > GS_HEAD_MAX_TARGET + sizeof " HTTP/1.1\r" ? fail_target(error) : 0;
 }
@@ -112,7 +112,8 @@ static int check_first_line(struct part line, int *minor, struct gs_api_error *e
     const char *last = blank;
     for (size_t i = 0; i < line.size; i++)
         last = line.bytes[i] == ' ' ? line.bytes + i : last;
-    if (!blank || last == blank || !gs_head_is_token(line.bytes, (size_t)(blank - line.bytes)))
+    size_t method = blank ? (size_t)(blank - line.bytes) : 0;
+    if (!blank || last == blank || method > GS_HEAD_MAX_METHOD || !gs_head_is_token(line.bytes, method))
         return fail_line(error, line);
     struct part target = {blank + 1, (size_t)(last - blank) - 1};
     if (target.size > GS_HEAD_MAX_TARGET)

@@ -7,9 +7,14 @@
 
 #include "server/http.h"
 
-#define GS_HEAD_MAX_TARGET 8192u       /* bytes of the path and the query */
+#define GS_HEAD_MAX_METHOD 64u         /* bytes */
+#define GS_HEAD_MAX_TARGET 8192u       /* of the path and the query */
 #define GS_HEAD_MAX_BYTES  (16u << 10) /* of the header lines */
-#define GS_HEAD_MAX_LINES  100
+#define GS_HEAD_MAX_LINES  100         /* and bytes of empty lines before the first */
+
+/* So many bytes are never a part: with the blanks, the version and the ends of lines, all of the above. */
+#define GS_HEAD_ENOUGH_BYTES                                                                                 \
+    (GS_HEAD_MAX_LINES + GS_HEAD_MAX_METHOD + GS_HEAD_MAX_TARGET + GS_HEAD_MAX_BYTES + 64u)
 
 enum gs_head_state {
     GS_HEAD_PART,  /* nothing wrong, and more has to come */

@@ -104,8 +104,8 @@ static void bits_do_not_depend_on_other_sessions(void **state)
                 continue;
             who[n_steps] = s;
             begin[n_steps] = at;
-            steps[n_steps++] =
-                (struct gs_step){kv[s], tokens[s] + at, left < pieces[s] ? left : pieces[s], GS_WANT_ALL, NULL};
+            steps[n_steps++] = (struct gs_step){kv[s], tokens[s] + at, left < pieces[s] ? left : pieces[s],
+                                                GS_WANT_ALL, NULL};
         }
         assert_ok(loaded.backend->forward(loaded.device, steps, n_steps, NULL, &error), &error);
         for (size_t i = 0; i < n_steps; i++)

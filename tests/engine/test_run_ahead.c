@@ -214,71 +214,67 @@ static void assert_timeline(const struct run *run, const int32_t *tokens, size_t
 /* ---------------------------------------------------------------- chains */
 
 static const float temperatures[] = {0.0f, 1.0f, 0.6f};
-#define EACH_TEMPERATURE(t) (size_t t = 0; t < sizeof temperatures / sizeof *temperatures; t++)
+#define N_TEMPERATURES (sizeof temperatures / sizeof *temperatures)
 
 static void the_same_tokens_come_out(void **state)
 {
     (void)state;
-    for
-        EACH_TEMPERATURE(t)
-        {
-            int32_t tokens[MANY];
-            struct gs_sampling sampling = sampling_of(temperatures[t]);
-            size_t n = draw_all(&sampling, tokens);
-            for (int clock = 0; clock < 2; clock++) {
-                struct run run = open_run(&sampling);
-                if (clock == 1)
-                    gs_source_set_patience(run.source, 0.0);
-                gs_source_run_ahead(run.source, -1);
-                for (size_t i = 0; i < n; i++)
-                    assert_int_equal(next(&run), tokens[i]);
-                assert_int_equal(next(&run), -1);
-                assert_int_equal(next(&run), -1);
-                assert_timeline(&run, tokens, n);
-                assert_int_equal(backend.n_step,
-                                 n - 1); /* 1, 2, 4, 8, 16, 32, and what is left of the context */
-                assert_int_equal(backend.longest, clock == 0 ? 32 : 1);
-                assert_true(clock == 1 || backend.n_chain < 10);
-                close_run(&run);
-            }
+    for (size_t t = 0; t < N_TEMPERATURES; t++) {
+        int32_t tokens[MANY];
+        struct gs_sampling sampling = sampling_of(temperatures[t]);
+        size_t n = draw_all(&sampling, tokens);
+        for (int clock = 0; clock < 2; clock++) {
+            struct run run = open_run(&sampling);
+            if (clock == 1)
+                gs_source_set_patience(run.source, 0.0);
+            gs_source_run_ahead(run.source, -1);
+            for (size_t i = 0; i < n; i++)
+                assert_int_equal(next(&run), tokens[i]);
+            assert_int_equal(next(&run), -1);
+            assert_int_equal(next(&run), -1);
+            assert_timeline(&run, tokens, n);
+            /* 1, 2, 4, 8, 16, 32, and what is left of the context */
+            assert_int_equal(backend.n_step, n - 1);
+            assert_int_equal(backend.longest, clock == 0 ? 32 : 1);
+            assert_true(clock == 1 || backend.n_chain < 10);
+            close_run(&run);
         }
+    }
 }
 
 /* Who takes k tokens and stops has the timeline of k single steps, and goes on from it. */
 static void a_stop_cuts_the_timeline_back(void **state)
 {
     (void)state;
-    for
-        EACH_TEMPERATURE(t)
-        {
-            int32_t tokens[MANY];
-            struct gs_sampling sampling = sampling_of(temperatures[t]);
-            size_t n = draw_all(&sampling, tokens);
-            for (size_t k = 0; k < n; k += k < 20 ? 1 : 7) {
-                struct run run = open_run(&sampling);
-                struct gs_session *fresh;
-                struct gs_error error;
-                int32_t further[] = {3, 1};
-                gs_source_run_ahead(run.source, -1);
-                for (size_t i = 0; i < k; i++)
-                    assert_int_equal(next(&run), tokens[i]);
-                if (k % 2 == 0)
-                    gs_source_run_ahead(run.source, 0);
-                else
-                    gs_source_close(run.source);
-                assert_timeline(&run, tokens, k);
-                assert_ok(gs_session_append(run.session, further, 1, &error), &error);
-                size_t count;
-                const int32_t *held = gs_session_tokens(run.session, &count);
-                assert_ok(gs_session_open(engine, N_CTX, &fresh, &error), &error);
-                assert_ok(gs_session_sync(fresh, held, count, NULL, &error), &error);
-                assert_memory_equal(gs_session_logits(run.session), gs_session_logits(fresh),
-                                    N_VOCAB * sizeof(float));
-                gs_session_close(fresh);
-                run.source = k % 2 == 0 ? run.source : NULL;
-                close_run(&run);
-            }
+    for (size_t t = 0; t < N_TEMPERATURES; t++) {
+        int32_t tokens[MANY];
+        struct gs_sampling sampling = sampling_of(temperatures[t]);
+        size_t n = draw_all(&sampling, tokens);
+        for (size_t k = 0; k < n; k += k < 20 ? 1 : 7) {
+            struct run run = open_run(&sampling);
+            struct gs_session *fresh;
+            struct gs_error error;
+            int32_t further[] = {3, 1};
+            gs_source_run_ahead(run.source, -1);
+            for (size_t i = 0; i < k; i++)
+                assert_int_equal(next(&run), tokens[i]);
+            if (k % 2 == 0)
+                gs_source_run_ahead(run.source, 0);
+            else
+                gs_source_close(run.source);
+            assert_timeline(&run, tokens, k);
+            assert_ok(gs_session_append(run.session, further, 1, &error), &error);
+            size_t count;
+            const int32_t *held = gs_session_tokens(run.session, &count);
+            assert_ok(gs_session_open(engine, N_CTX, &fresh, &error), &error);
+            assert_ok(gs_session_sync(fresh, held, count, NULL, &error), &error);
+            assert_memory_equal(gs_session_logits(run.session), gs_session_logits(fresh),
+                                N_VOCAB * sizeof(float));
+            gs_session_close(fresh);
+            run.source = k % 2 == 0 ? run.source : NULL;
+            close_run(&run);
         }
+    }
 }
 
 /* Nothing is run that nobody can want: as many tokens as were announced, in all. */
@@ -307,61 +303,57 @@ static void the_most_is_not_passed(void **state)
 static void a_cancel_comes_between_two_tokens(void **state)
 {
     (void)state;
-    for
-        EACH_TEMPERATURE(t)
-        {
-            int32_t tokens[MANY], token;
-            struct gs_sampling sampling = sampling_of(temperatures[t]);
-            size_t n = draw_all(&sampling, tokens);
-            for (size_t at = 1; at < 20; at += 2)
-                for (int within = 0; within < 2; within++) {
-                    struct run run = open_run(&sampling);
-                    struct gs_error error;
-                    size_t i = 0;
-                    gs_source_run_ahead(run.source, -1);
-                    for (; i < at; i++)
-                        assert_int_equal(next(&run), tokens[i]);
-                    if (within) /* in the next chain, wherever that begins */
-                        backend.cancels = run.session;
-                    else
-                        gs_session_cancel(run.session);
-                    gs_status status = GS_OK;
-                    for (; status == GS_OK && i < n; i += status == GS_OK) {
-                        status = gs_source_next(run.source, &token, &error);
-                        assert_int_equal(token, status == GS_OK ? tokens[i] : -1);
-                    }
-                    assert_int_equal(status, GS_CANCELLED);
-                    assert_true(within || i == at);
+    for (size_t t = 0; t < N_TEMPERATURES; t++) {
+        int32_t tokens[MANY], token;
+        struct gs_sampling sampling = sampling_of(temperatures[t]);
+        size_t n = draw_all(&sampling, tokens);
+        for (size_t at = 1; at < 20; at += 2)
+            for (int within = 0; within < 2; within++) {
+                struct run run = open_run(&sampling);
+                struct gs_error error;
+                size_t i = 0;
+                gs_source_run_ahead(run.source, -1);
+                for (; i < at; i++)
                     assert_int_equal(next(&run), tokens[i]);
-                    gs_source_run_ahead(run.source, 0);
-                    assert_timeline(&run, tokens, i + 1);
-                    for (i++; i < n; i++)
-                        assert_int_equal(next(&run), tokens[i]);
-                    close_run(&run);
+                if (within) /* in the next chain, wherever that begins */
+                    backend.cancels = run.session;
+                else
+                    gs_session_cancel(run.session);
+                gs_status status = GS_OK;
+                for (; status == GS_OK && i < n; i += status == GS_OK) {
+                    status = gs_source_next(run.source, &token, &error);
+                    assert_int_equal(token, status == GS_OK ? tokens[i] : -1);
                 }
-        }
+                assert_int_equal(status, GS_CANCELLED);
+                assert_true(within || i == at);
+                assert_int_equal(next(&run), tokens[i]);
+                gs_source_run_ahead(run.source, 0);
+                assert_timeline(&run, tokens, i + 1);
+                for (i++; i < n; i++)
+                    assert_int_equal(next(&run), tokens[i]);
+                close_run(&run);
+            }
+    }
 }
 
 /* What the backend cannot tell, wherever in a chain, is drawn from logits. */
 static void doubt_is_settled_by_logits(void **state)
 {
     (void)state;
-    for
-        EACH_TEMPERATURE(t)
-        {
-            int32_t tokens[MANY];
-            struct gs_sampling sampling = sampling_of(temperatures[t]);
-            size_t n = draw_all(&sampling, tokens);
-            for (int64_t at = N_PROMPT + 1; at < N_CTX; at += at < N_PROMPT + 18 ? 1 : 5) {
-                struct run run = open_run(&sampling);
-                backend.in_doubt = at;
-                gs_source_run_ahead(run.source, -1);
-                for (size_t i = 0; i < n; i++)
-                    assert_int_equal(next(&run), tokens[i]);
-                assert_true(backend.n_chain > 3);
-                close_run(&run);
-            }
+    for (size_t t = 0; t < N_TEMPERATURES; t++) {
+        int32_t tokens[MANY];
+        struct gs_sampling sampling = sampling_of(temperatures[t]);
+        size_t n = draw_all(&sampling, tokens);
+        for (int64_t at = N_PROMPT + 1; at < N_CTX; at += at < N_PROMPT + 18 ? 1 : 5) {
+            struct run run = open_run(&sampling);
+            backend.in_doubt = at;
+            gs_source_run_ahead(run.source, -1);
+            for (size_t i = 0; i < n; i++)
+                assert_int_equal(next(&run), tokens[i]);
+            assert_true(backend.n_chain > 3);
+            close_run(&run);
         }
+    }
 }
 
 static void a_failed_chain_changes_nothing(void **state)
@@ -397,27 +389,26 @@ static void a_mask_is_obeyed_at_once(void **state)
 {
     (void)state;
     const uint64_t odd[2] = {UINT64_C(0xAAAAAAAAAAAAAAAA), UINT64_C(0xAAAAAAAAAAAAAAAA)};
-    for
-        EACH_TEMPERATURE(t)
-    for (size_t masked = 0; masked < 12; masked++) {
-        int32_t tokens[2][MANY];
-        for (size_t ahead = 0; ahead < 2; ahead++) {
-            struct gs_sampling sampling = sampling_of(temperatures[t]);
-            struct run run = open_run(&sampling);
-            struct gs_error error;
-            gs_source_run_ahead(run.source, ahead ? -1 : 0);
-            for (size_t i = 0; i < 40; i++) {
-                const uint64_t *allowed = i == masked || i == masked + 9 ? odd : NULL;
-                assert_ok(gs_source_next_masked(run.source, allowed, &tokens[ahead][i], &error), &error);
-                assert_true(!allowed || tokens[ahead][i] % 2 == 1);
-                if (allowed)
-                    assert_timeline(&run, tokens[ahead], i + 1);
+    for (size_t t = 0; t < N_TEMPERATURES; t++)
+        for (size_t masked = 0; masked < 12; masked++) {
+            int32_t tokens[2][MANY];
+            for (size_t ahead = 0; ahead < 2; ahead++) {
+                struct gs_sampling sampling = sampling_of(temperatures[t]);
+                struct run run = open_run(&sampling);
+                struct gs_error error;
+                gs_source_run_ahead(run.source, ahead ? -1 : 0);
+                for (size_t i = 0; i < 40; i++) {
+                    const uint64_t *allowed = i == masked || i == masked + 9 ? odd : NULL;
+                    assert_ok(gs_source_next_masked(run.source, allowed, &tokens[ahead][i], &error), &error);
+                    assert_true(!allowed || tokens[ahead][i] % 2 == 1);
+                    if (allowed)
+                        assert_timeline(&run, tokens[ahead], i + 1);
+                }
+                assert_int_equal(backend.n_chain > 0, ahead);
+                close_run(&run);
             }
-            assert_int_equal(backend.n_chain > 0, ahead);
-            close_run(&run);
+            assert_memory_equal(tokens[0], tokens[1], 40 * sizeof **tokens);
         }
-        assert_memory_equal(tokens[0], tokens[1], 40 * sizeof **tokens);
-    }
 }
 
 /* Settings that look at more than a row's logits, and backends that cannot. */

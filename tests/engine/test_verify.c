@@ -97,6 +97,23 @@ static void test_distances(void **state)
     gs_comparison_close(c);
 }
 
+/* The best token counts apart where it is no near-tie: not at the last position of these. */
+static void test_clear_positions(void **state)
+{
+    (void)state;
+    const float tie[3][4] = {{1, 2, 3, 4}, {0, -2, 1, 0}, {4, 5, 3, 0}};
+    const float wrong[3][4] = {{1, 2, 3, 4}, {2, -2, 1, 0}, {4, 4, 3, 0}};
+    struct gs_comparison *c = compare(tie, right);
+    assert_int_equal(c->clear.compared, 2);
+    assert_int_equal(c->clear.differing, 0);
+    gs_comparison_close(c);
+    c = compare(wrong, right);
+    assert_int_equal(c->clear.compared, 2);
+    assert_int_equal(c->clear.differing, 1);
+    assert_int_equal(c->clear.error_at, 1);
+    gs_comparison_close(c);
+}
+
 /* The yardstick is the largest value of all positions, wherever it is. */
 static void test_error_is_measured_by_the_largest(void **state)
 {
@@ -630,6 +647,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_records),
         cmocka_unit_test(test_distances),
+        cmocka_unit_test(test_clear_positions),
         cmocka_unit_test(test_error_is_measured_by_the_largest),
         cmocka_unit_test(test_top_five),
         cmocka_unit_test(test_same_bits),

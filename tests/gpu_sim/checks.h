@@ -69,7 +69,8 @@ struct check_matrix {
 struct check_matrix check_make_matrix(struct check *check, enum gs_gpu_type type, int32_t rows,
                                       int32_t columns);
 
-check_fn check_embed, check_norm, check_add, check_move, check_linear, check_argmax, check_next, check_draw, check_draw_next;
+check_fn check_embed, check_norm, check_add, check_move, check_linear, check_argmax, check_next, check_draw,
+    check_draw_next;
 check_fn check_rotate, check_attention;
 check_fn check_choose, check_sort, check_moe, check_combine;
 check_fn check_convert_dense, check_convert_quantise, check_convert_experts, check_rope, check_dequantize;

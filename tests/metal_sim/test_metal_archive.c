@@ -211,6 +211,23 @@ static void a_folder_that_cannot_be_written_is_a_note(void **state)
     test_folder_remove(folder);
 }
 
+/* Nor are kernels believed that somebody else may have written. */
+static void a_folder_of_others_is_not_believed(void **state)
+{
+    (void)state;
+    need_simulator();
+    static const mode_t open_to[] = {0720, 0702};
+    char *folder = test_folder_make();
+    expect(start_with(folder, GS_PRECISION_EXACT), N_KERNEL, "kept in ");
+    for (size_t i = 0; i < sizeof open_to / sizeof *open_to; i++) {
+        assert_int_equal(chmod(folder, open_to[i]), 0);
+        expect(start_with(folder, GS_PRECISION_EXACT), N_KERNEL, "nobody else may write it");
+    }
+    assert_int_equal(chmod(folder, 0755), 0);
+    expect(start_with(folder, GS_PRECISION_EXACT), 0, "as kept in ");
+    test_folder_remove(folder);
+}
+
 /* Whichever call fails: the kernels are there or the reason is, nothing half-written stays, the next start
  * works. */
 static void any_call_may_fail(void **state)
@@ -257,6 +274,7 @@ int main(void)
         cmocka_unit_test(another_system_makes_it_stale),
         cmocka_unit_test(a_damaged_file_is_replaced),
         cmocka_unit_test(a_folder_that_cannot_be_written_is_a_note),
+        cmocka_unit_test(a_folder_of_others_is_not_believed),
         cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests_name("metal_archive", tests, NULL, NULL);

@@ -167,17 +167,17 @@ def test_faults_under_load(tmp_path):
     server = start(folder)
     before, most = descriptors(server), 0
     load, memory, end = Load(server, expected), [], time.time() + SECONDS
-    while time.time() < end:
+    while not memory or time.time() < end or not (load.counts["whole"] and load.counts["killed"]):
         time.sleep(min(1.0, SECONDS / 4))
         memory.append(server.memory() / 2 ** 20)
         most = max(most, descriptors(server))
+        assert time.time() < end + PATIENCE, load.counts
     load.stop()
     end = time.time() + PATIENCE
     while server.metric("running") > 0 or server.metric("waiting") > 0:
         assert time.time() < end
         time.sleep(0.05)
-    assert load.counts["whole"] > 0 and load.counts["killed"] > 0 and load.counts["cut without"] == 0, load.counts
-    assert load.counts["no answer"] == 0, load.counts
+    assert load.counts["cut without"] == 0 and load.counts["no answer"] == 0, load.counts
     while descriptors(server) > before:  # of connections whose clients have left
         assert time.time() < end
         time.sleep(0.05)
@@ -202,7 +202,7 @@ def test_faults_under_load(tmp_path):
     totals, found = {}, 0
     for _ in range(KILLS):
         server = start(folder)
-        assert "0 damaged" in server.logged(), server.logged()
+        assert ", 0 damaged" in server.logged(), server.logged()
         found += int(re.search(r"cache folder: (\d+) prefixes", server.logged()).group(1))
         load = Load(server, expected)
         time.sleep(random.uniform(0.2, min(1.5, SECONDS / 3)))
@@ -211,6 +211,6 @@ def test_faults_under_load(tmp_path):
         tidy(server)
         totals = {k: totals.get(k, 0) + v for k, v in load.counts.items()}
     with start(folder) as server:
-        assert "0 damaged" in server.logged() and answers(server) == expected
+        assert ", 0 damaged" in server.logged() and answers(server) == expected
         print(f"{KILLS} times SIGKILL and the next start: {totals}; {found} prefixes found in all, none damaged; "
               f"{server.metric('prefix_files_read_total'):.0f} read at the end")

@@ -249,8 +249,8 @@ def main():
         for thread in threads:
             thread.start()
         memory, told = [], CLOCK.spent
-        while any(thread.is_alive() for thread in threads):
-            threads[0].join(1)
+        while alive := [thread for thread in threads if thread.is_alive()]:
+            alive[0].join(1)
             if CLOCK.spent > told + 60 and not run.fault:
                 told = CLOCK.spent
                 memory.append([server.memory() for server in run.servers])

@@ -114,6 +114,7 @@ static void sizes_are_bounded_whole_or_not(void **state)
         int status;
     } cases[] = {
         {"GET /", "a", " HTTP/1.1\r\n" HOST "\r\n", GS_HEAD_MAX_TARGET - 1, 414},
+        {"", "A", " / HTTP/1.1\r\n" HOST "\r\n", GS_HEAD_MAX_METHOD, 400},
         {first, "X: y\r\n", "\r\n", GS_HEAD_MAX_LINES - 1, 431},
         {"GET / HTTP/1.1\r\n" HOST "X: ", "y", "\r\n\r\n", GS_HEAD_MAX_BYTES - sizeof HOST + 1 - 5, 431},
     };
@@ -128,8 +129,35 @@ static void sizes_are_bounded_whole_or_not(void **state)
         assert_int_equal(check_long(cases[i].start, cases[i].piece, most + 40, "", &error), GS_HEAD_BAD);
         assert_int_equal(error.status, cases[i].status);
     }
-    assert_int_equal(check_long("", "A", GS_HEAD_MAX_TARGET + 1, "", &error), GS_HEAD_BAD);
     assert_int_equal(check_long("", "\r\n", GS_HEAD_MAX_LINES, "", &error), GS_HEAD_BAD);
+}
+
+static void add(struct gs_buffer *text, const char *piece, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(gs_buffer_append_text(text, piece, NULL), GS_OK);
+}
+
+/* Everything as long as it may be: nobody has to keep more to know. */
+static void the_longest_head_is_known_in_time(void **state)
+{
+    (void)state;
+    struct gs_buffer text = {0};
+    struct gs_api_error error;
+    add(&text, "\n", GS_HEAD_MAX_LINES);
+    add(&text, "A", GS_HEAD_MAX_METHOD);
+    add(&text, " /", 1);
+    add(&text, "a", GS_HEAD_MAX_TARGET - 1);
+    add(&text, " HTTP/1.1\r\n", 1);
+    size_t begin = text.size;
+    add(&text, HOST "X: ", 1);
+    add(&text, "y", GS_HEAD_MAX_BYTES - (text.size - begin));
+    assert_int_equal(check(text.data, text.size, &error), GS_HEAD_PART);
+    assert_true(text.size < GS_HEAD_ENOUGH_BYTES);
+    add(&text, "y", GS_HEAD_ENOUGH_BYTES - text.size);
+    assert_int_equal(check(text.data, text.size, &error), GS_HEAD_BAD);
+    assert_int_equal(error.status, 431);
+    gs_buffer_free(&text);
 }
 
 static void errors_have_the_form_of_the_path(void **state)
@@ -152,6 +180,7 @@ int main(void)
         cmocka_unit_test(whole_heads_and_all_their_beginnings),
         cmocka_unit_test(what_is_none_has_its_status),
         cmocka_unit_test(sizes_are_bounded_whole_or_not),
+        cmocka_unit_test(the_longest_head_is_known_in_time),
         cmocka_unit_test(errors_have_the_form_of_the_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -385,7 +385,6 @@ static void a_full_disk_is_survived(void **state)
     assert_int_equal(use(f, 0, 410), 400);
 }
 
-/* A timeline is written when it has been as it is for a while, by gs_prefix_cache_store alone. */
 static size_t times_said(const struct fixture *f, const char *text)
 {
     return strstr(f->said, text) ? f->n_said : 0;
@@ -479,6 +478,7 @@ static void what_does_not_fit_is_not_read_again(void **state)
     f->cache_bytes = CACHE_BYTES;
 }
 
+/* A timeline is written when it has been as it is for a while, by gs_prefix_cache_store alone. */
 static void what_is_due_is_written(void **state)
 {
     struct fixture *f = *state;

@@ -644,7 +644,7 @@ static gs_status run_model(struct gs_device *device, struct gs_gpu_call *call, s
     }
     if (cancelled && atomic_load_explicit(cancelled, memory_order_relaxed))
         return gs_fail(error, GS_CANCELLED, "cancelled");
-    status = gs_gpu_step_graph(device, call, false, &graph, error);
+    status = gs_gpu_step_graph(device, call, GS_GPU_NOT_CHAINED, &graph, error);
     return status == GS_OK ? gs_gpu_launch_graph(device, graph, error) : status;
 }
 

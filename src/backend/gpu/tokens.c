@@ -83,8 +83,8 @@ static gs_status run_chain(struct gs_device *device, struct gs_kv *kv, int32_t t
 
 /*
  * Each step by the graph that a forward of this token would take, so that its logits have the same bits: in
- * two pieces where the positions pass the limit of one. A token that could not be told ends it: what follows
- * means nothing, and is not run.
+ * two pieces where the positions pass the limit of one. After a token that could not be told the steps go on
+ * from token 0: what they choose means nothing.
  */
 gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token, const struct gs_draw *draws,
                        int32_t *out, size_t n, struct gs_error *error)

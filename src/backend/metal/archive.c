@@ -15,14 +15,6 @@ static gs_objc_id make_url(struct gs_metal *m, const char *path)
     return url;
 }
 
-static gs_status fail_with(const struct gs_metal *m, gs_objc_id cause, const char *what,
-                           struct gs_error *error)
-{
-    char text[400];
-    gs_metal_describe(m, cause, text, sizeof text);
-    return gs_fail(error, GS_UNSUPPORTED, "metal: %s: %s", what, text);
-}
-
 gs_status gs_metal_archive_open(struct gs_metal *metal, const char *path, struct gs_metal_archive *out,
                                 struct gs_error *error)
 {
@@ -40,8 +32,8 @@ gs_status gs_metal_archive_open(struct gs_metal *metal, const char *path, struct
     if (status == GS_OK)
         out->object = ((open_fn *)o->send)(metal->device, o->selectors.new_archive, descriptor, &cause);
     if (status == GS_OK && !out->object)
-        status = fail_with(metal, cause, path ? "the kept kernels cannot be read" : "no archive of kernels",
-                           error);
+        status = gs_metal_fail(metal, cause, GS_UNSUPPORTED,
+                               path ? "the kept kernels cannot be read" : "no archive of kernels", error);
     gs_let_go(metal, descriptor);
     o->pool_pop(pool);
     return status;
@@ -56,7 +48,7 @@ gs_status gs_metal_archive_write(struct gs_metal *metal, const struct gs_metal_a
     gs_objc_id cause = NULL, url = make_url(metal, path);
     gs_status status = GS_OK;
     if (!url || !((write_fn *)o->send)(archive->object, o->selectors.serialize, url, &cause))
-        status = fail_with(metal, cause, "the kernels cannot be kept", error);
+        status = gs_metal_fail(metal, cause, GS_UNSUPPORTED, "the kernels cannot be kept", error);
     o->pool_pop(pool);
     return status;
 }

@@ -10,12 +10,12 @@
 #include "backend/metal/kernels.h"
 #include "backend/metal/metal.h"
 
-#define GS_METAL_EXACT_ROWS 256  /* of one forward in exact precision */
-#define GS_METAL_FAST_ROWS  1024 /* and in fast */
-#define GS_METAL_LOGIT_ROWS 64   /* whose logits are computed at a time */
-#define GS_METAL_SPLIT_ROWS 4    /* up to so many rows share their keys between threadgroups */
-#define GS_METAL_TILED_ROWS                                                                                  \
-    16 /* from so many on, in fast precision: the tile kernels; from 2, those for few */
+#define GS_METAL_EXACT_ROWS   256  /* of one forward in exact precision */
+#define GS_METAL_FAST_ROWS    1024 /* and in fast */
+#define GS_METAL_LOGIT_ROWS   64   /* whose logits are computed at a time */
+#define GS_METAL_SPLIT_ROWS   4    /* up to so many rows share their keys between threadgroups */
+/* From so many rows on, in fast precision: the tile kernels; from 2 on, those for few. */
+#define GS_METAL_TILED_ROWS   16
 #define GS_METAL_CHAIN_TOKENS GS_CHAIN_TOKENS
 
 struct gs_metal_matrix {

@@ -5,7 +5,7 @@
  *
  *   library = kernels.h common.metal dense.metal attention.metal router.metal experts.metal prefill.metal
  *             prefill_attention.metal head.metal few.metal measure.metal, one text in this order (no file of
- * it includes another of ours)
+ *             it includes another of ours)
  *
  * A forward runs over T rows: a row is a token of some timeline, described in GS_METAL_ROWS. Buffers have one
  * index each in all kernels, so the host binds scratch once an encoder and weights before each dispatch. A
@@ -24,9 +24,10 @@
  *   GS_METAL_NORM (attention norm), GS_METAL_LINEAR for q, k and v, GS_METAL_ROTATE, GS_METAL_ATTENTION with
  *   n_split 1 (or GS_METAL_ATTENTION_TILE), GS_METAL_LINEAR for o with add_to_hidden, GS_METAL_ROUTER,
  *   GS_METAL_SORT, GS_METAL_EXPERTS_GATE_UP, GS_METAL_EXPERTS_DOWN, GS_METAL_EXPERTS_COMBINE.
- * In steps of few rows (2 to GS_METAL_FEW_ROWS, fast precision) these, with the kernels *_FEW in the place of
- * LINEAR, EXPERTS_GATE_UP, EXPERTS_DOWN and HEAD: weights are read once for all rows, and nothing is rounded
- * to half.
+ * In steps of few rows (fast precision; more than one, fewer than the tile kernels take) these, with the
+ * kernels *_FEW in the place of LINEAR, EXPERTS_GATE_UP and EXPERTS_DOWN: weights are read once for all rows,
+ * and nothing is rounded to half. HEAD_FEW in the place of HEAD wherever logits of 2 to GS_METAL_FEW_ROWS
+ * rows are wanted.
  *
  * Numbers: activations, sums, softmax and norms are float32; matrices are read as stored. The tile kernels
  * (LINEAR, EXPERTS_*, ATTENTION_TILE) round the factors of a product to half and sum in float32. Every sum
@@ -410,6 +411,14 @@ static inline uint64_t gs_metal_routes_bytes(const struct gs_metal_args *args, u
     return 16 + (uint64_t)gs_metal_max_tiles(args, max_rows) * 16 + (uint64_t)max_rows * args->n_active * 4;
 }
 
+/* Of a kernel *_FEW: matrix rows by `y`, and threadgroup memory for so many rows of activations. */
+static inline struct gs_metal_launch gs_metal_few_launch(uint32_t matrix_rows, uint32_t y, uint32_t n)
+{
+    uint32_t set = GS_METAL_SIMDGROUPS * GS_METAL_SET_ROWS; /* matrix rows of a threadgroup */
+    return (struct gs_metal_launch){
+        {gs_metal_ceil_div(matrix_rows, set), y, 1}, GS_METAL_THREADS, n * GS_METAL_FEW_BYTES};
+}
+
 static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel kernel,
                                                         const struct gs_metal_args *args,
                                                         const struct gs_metal_tuning *tuning)
@@ -419,7 +428,6 @@ static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel ker
     uint32_t mxfp4_sets = GS_METAL_SIMDGROUPS / tuning->mxfp4_simdgroups;
     uint32_t n_qkv_head = args->n_head + 2 * args->n_kv_head;
     uint32_t tile_rows = gs_metal_ceil_div(args->rows, GS_METAL_TILE_ROWS);
-    uint32_t few_set = GS_METAL_SIMDGROUPS * GS_METAL_SET_ROWS; /* matrix rows of a threadgroup */
     uint32_t per_kv = args->n_head / args->n_kv_head;
     uint32_t heads = per_kv < GS_METAL_SIMDGROUPS ? per_kv : GS_METAL_SIMDGROUPS;
     switch (kernel) {
@@ -428,6 +436,7 @@ static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel ker
     case GS_METAL_NORM:
     case GS_METAL_ROTATE:
     case GS_METAL_EXPERTS_COMBINE:
+    case GS_METAL_DEQUANTIZE:
         return (struct gs_metal_launch){{n, 1, 1}, threads, 0};
     case GS_METAL_ATTENTION_IN: {
         uint32_t sets = gs_metal_ceil_div(n_qkv_head * args->d_head, GS_METAL_SET_ROWS);
@@ -464,36 +473,25 @@ static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel ker
         return (struct gs_metal_launch){
             {tile_rows, gs_metal_ceil_div(n, GS_METAL_TILE_TOKENS), 1}, GS_METAL_TILE_THREADS, 0};
     case GS_METAL_EXPERTS_GATE_UP:
+    case GS_METAL_EXPERTS_DOWN: {
+        uint32_t rows = kernel == GS_METAL_EXPERTS_DOWN ? args->d_model : 2 * args->d_ff;
         return (struct gs_metal_launch){
-            {gs_metal_ceil_div(2 * args->d_ff, GS_METAL_TILE_ROWS), gs_metal_max_tiles(args, n), 1},
+            {gs_metal_ceil_div(rows, GS_METAL_TILE_ROWS), gs_metal_max_tiles(args, n), 1},
             GS_METAL_TILE_THREADS,
             0};
-    case GS_METAL_EXPERTS_DOWN:
-        return (struct gs_metal_launch){
-            {gs_metal_ceil_div(args->d_model, GS_METAL_TILE_ROWS), gs_metal_max_tiles(args, n), 1},
-            GS_METAL_TILE_THREADS,
-            0};
+    }
     case GS_METAL_ATTENTION_TILE:
         return (struct gs_metal_launch){
             {args->n_head, gs_metal_ceil_div(n, GS_METAL_TILE_TOKENS), 1}, GS_METAL_TILE_THREADS, 0};
     case GS_METAL_LINEAR_FEW:
-        return (struct gs_metal_launch){
-            {gs_metal_ceil_div(args->rows, few_set), 1, 1}, threads, n * GS_METAL_FEW_BYTES};
+        return gs_metal_few_launch(args->rows, 1, n);
     case GS_METAL_EXPERTS_GATE_UP_FEW:
-        return (struct gs_metal_launch){
-            {gs_metal_ceil_div(2 * args->d_ff, few_set), gs_metal_max_tiles(args, n), 1},
-            threads,
-            2 * n * GS_METAL_FEW_BYTES};
+        return gs_metal_few_launch(2 * args->d_ff, gs_metal_max_tiles(args, n), 2 * n);
     case GS_METAL_EXPERTS_DOWN_FEW:
-        return (struct gs_metal_launch){
-            {gs_metal_ceil_div(args->d_model, few_set), gs_metal_max_tiles(args, n), 1},
-            threads,
-            2 * n * GS_METAL_FEW_BYTES};
+        return gs_metal_few_launch(args->d_model, gs_metal_max_tiles(args, n), 2 * n);
     case GS_METAL_HEAD_FEW:
         return (struct gs_metal_launch){
             {1, gs_metal_n_candidates(args, tuning), 1}, threads, args->n_logit_rows * GS_METAL_FEW_BYTES};
-    case GS_METAL_DEQUANTIZE:
-        return (struct gs_metal_launch){{n, 1, 1}, threads, 0};
     case GS_METAL_READ:
         return (struct gs_metal_launch){{gs_metal_read_groups(args->n_words), 1, 1}, threads, 0};
     case GS_METAL_EMPTY:

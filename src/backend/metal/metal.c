@@ -8,7 +8,8 @@
 
 /* ---------------------------------------------------------------- errors */
 
-void gs_metal_describe(const struct gs_metal *m, gs_objc_id error, char *text, size_t size)
+/* What an NSError says, as one line: a compiler's has several. */
+static void describe(const struct gs_metal *m, gs_objc_id error, char *text, size_t size)
 {
     gs_objc_id description = error ? gs_send_object(m, error, m->objc.selectors.localized_description) : NULL;
     const char *from = description ? gs_send_text(m, description, m->objc.selectors.utf8_string) : NULL;
@@ -18,11 +19,11 @@ void gs_metal_describe(const struct gs_metal *m, gs_objc_id error, char *text, s
             *c = ' ';
 }
 
-static gs_status fail_with(const struct gs_metal *m, gs_objc_id cause, gs_status code, const char *what,
-                           struct gs_error *error)
+gs_status gs_metal_fail(const struct gs_metal *metal, gs_objc_id cause, gs_status code, const char *what,
+                        struct gs_error *error)
 {
     char text[800];
-    gs_metal_describe(m, cause, text, sizeof text);
+    describe(metal, cause, text, sizeof text);
     return gs_fail(error, code, "metal: %s: %s", what, text);
 }
 
@@ -108,7 +109,7 @@ gs_status gs_metal_compile(struct gs_metal *metal, const void *source, size_t si
         metal->kernels = ((compile_fn *)metal->objc.send)(metal->device, metal->objc.selectors.new_library,
                                                           text, options, &cause);
     if (status == GS_OK && !metal->kernels)
-        status = fail_with(metal, cause, GS_UNSUPPORTED, "the kernels do not compile here", error);
+        status = gs_metal_fail(metal, cause, GS_UNSUPPORTED, "the kernels do not compile here", error);
     gs_let_go(metal, options);
     gs_let_go(metal, text);
     metal->objc.pool_pop(pool);
@@ -153,7 +154,7 @@ gs_status gs_metal_pipeline_make(struct gs_metal *metal, const char *kernel,
     else if (function)
         out->object = ((pipeline_fn *)o->send)(metal->device, o->selectors.new_pipeline, function, &cause);
     if (status == GS_OK && !out->object)
-        status = fail_with(metal, cause, GS_UNSUPPORTED, what, error);
+        status = gs_metal_fail(metal, cause, GS_UNSUPPORTED, what, error);
     if (status == GS_OK) {
         out->max_threads = (uint32_t)gs_send_number(metal, out->object, o->selectors.max_threads);
         out->width = (uint32_t)gs_send_number(metal, out->object, o->selectors.execution_width);
@@ -340,8 +341,8 @@ gs_status gs_metal_pass_wait(struct gs_metal *metal, struct gs_metal_pass *pass,
     gs_send_nothing(metal, pass->commands, o->selectors.wait_until_completed);
     gs_status status = GS_OK;
     if (gs_send_number(metal, pass->commands, o->selectors.status) == GS_METAL_STATUS_ERROR)
-        status = fail_with(metal, gs_send_object(metal, pass->commands, o->selectors.error), GS_IO,
-                           "the device gave up a command buffer", error);
+        status = gs_metal_fail(metal, gs_send_object(metal, pass->commands, o->selectors.error), GS_IO,
+                               "the device gave up a command buffer", error);
     o->pool_pop(pool);
     return status;
 }

@@ -10,7 +10,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SUFFIX ".pipelines"
@@ -50,6 +52,7 @@ static gs_status make_all(struct gs_device *device, struct gs_metal_archive *arc
 /* ---------------------------------------------------------------- the folder */
 
 struct place {
+    struct gs_buffer folder;
     struct gs_buffer path;   /* FOLDER/metal-<what for>-<what makes it stale>.pipelines */
     struct gs_buffer prefix; /* the name up to the second hash: all of them but one are stale */
     char system[160];
@@ -57,6 +60,7 @@ struct place {
 
 static void place_free(struct place *place)
 {
+    gs_buffer_free(&place->folder);
     gs_buffer_free(&place->path);
     gs_buffer_free(&place->prefix);
 }
@@ -75,19 +79,31 @@ static gs_status find_place(struct gs_device *device, const char *folder, const 
                                  gs_hash_bytes(source->data, source->size) | 1);
     gs_status status = gs_buffer_print(&out->prefix, error, "metal-%016llx-", (unsigned long long)what);
     if (status == GS_OK)
-        status = gs_buffer_print(&out->path, error, "%s/%s%016llx" SUFFIX, folder, out->prefix.data,
+        status = gs_buffer_print(&out->folder, error, "%s/", folder);
+    if (status == GS_OK)
+        status = gs_buffer_print(&out->path, error, "%s%s%016llx" SUFFIX, out->folder.data, out->prefix.data,
                                  (unsigned long long)stale);
+    return status;
+}
+
+/* Makes the folder if need be. Whoever else can write there could give this process kernels of his own. */
+static gs_status own_folder(const struct place *place, struct gs_error *error)
+{
+    struct stat found;
+    gs_status status = gs_make_private_folders(place->path.data, error);
+    if (status == GS_OK && stat(place->folder.data, &found) != 0)
+        status = gs_fail_io(error, errno, "read", place->folder.data);
+    if (status == GS_OK && (found.st_uid != geteuid() || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0))
+        status = gs_fail(error, GS_UNSUPPORTED, "%s: must belong to this user, and nobody else may write it",
+                         gs_quote(place->folder.data).text);
     return status;
 }
 
 /* Of one device and specialisation one file is enough. */
 static void remove_stale(const struct place *place)
 {
-    const char *name = strrchr(place->path.data, '/') + 1;
-    struct gs_buffer folder = {0};
-    DIR *entries = NULL;
-    if (gs_buffer_append(&folder, place->path.data, (size_t)(name - place->path.data), NULL) == GS_OK)
-        entries = opendir(folder.data);
+    const char *name = place->path.data + place->folder.size;
+    DIR *entries = opendir(place->folder.data);
     for (struct dirent *e = entries ? readdir(entries) : NULL; e; e = readdir(entries)) {
         size_t n = strlen(e->d_name), suffix = strlen(SUFFIX);
         if (strncmp(e->d_name, place->prefix.data, place->prefix.size) == 0 && n > suffix &&
@@ -96,27 +112,34 @@ static void remove_stale(const struct place *place)
     }
     if (entries)
         closedir(entries);
-    gs_buffer_free(&folder);
 }
 
-/* Written under another name first: whoever reads meanwhile finds all of it or nothing. */
+/*
+ * Written in a folder of this call's own first: whoever reads meanwhile finds all of it or nothing, and
+ * others who write, in this process too, do not meet.
+ */
 static gs_status keep(struct gs_device *device, const struct gs_metal_archive *archive,
                       const struct place *place, struct gs_error *error)
 {
-    struct gs_buffer temporary = {0};
-    gs_status status = gs_make_private_folders(place->path.data, error);
+    struct gs_buffer apart = {0}, temporary = {0};
+    gs_status status = gs_buffer_print(&apart, error, "%s.XXXXXX", place->path.data);
+    bool is_made = status == GS_OK && mkdtemp(apart.data) != NULL;
+    if (status == GS_OK && !is_made)
+        status = gs_fail_io(error, errno, "write", place->path.data);
     if (status == GS_OK)
-        status = gs_buffer_print(&temporary, error, "%s.%ld", place->path.data, (long)getpid());
-    if (status != GS_OK)
-        return status;
-    status = gs_metal_archive_write(&device->metal, archive, temporary.data, error);
+        status = gs_buffer_print(&temporary, error, "%s/new", apart.data);
+    if (status == GS_OK)
+        status = gs_metal_archive_write(&device->metal, archive, temporary.data, error);
     if (status == GS_OK && rename(temporary.data, place->path.data) != 0)
         status = gs_fail_io(error, errno, "write", place->path.data);
     if (status == GS_OK)
         remove_stale(place);
-    else
+    else if (temporary.data)
         unlink(temporary.data);
+    if (is_made)
+        rmdir(apart.data);
     gs_buffer_free(&temporary);
+    gs_buffer_free(&apart);
     return status;
 }
 
@@ -182,7 +205,8 @@ gs_status gs_metal_pipelines_make(struct gs_device *device, const char *folder, 
     gs_status status = gs_metal_source(&source, error);
     if (status == GS_OK)
         status = gs_metal_compile(&device->metal, source.data, source.size, error);
-    if (status == GS_OK && folder && find_place(device, folder, &source, &place, &why) == GS_OK) {
+    if (status == GS_OK && folder && find_place(device, folder, &source, &place, &why) == GS_OK &&
+        own_folder(&place, &why) == GS_OK) {
         status = make_or_find(device, &place, error);
     } else if (status == GS_OK) {
         status = make_all(device, NULL, error);
