@@ -101,7 +101,7 @@ static void another_library_is_named(void **state)
 
 /* ---------------------------------------------------------------- code objects */
 
-#define N_KERNELS 30
+#define N_KERNELS 30 /* of simple.cu and convert.cu */
 
 /* A code object's end is that of its table of sections. */
 static size_t size_of(const unsigned char *image)
