@@ -196,9 +196,17 @@ BENCH_BIN    := $(BENCH_SRC:%.c=$(BUILD)/%)
 
 all: $(BUILD)/gossamer $(BUILD)/libgossamer.a
 
-$(BUILD)/libgossamer.a: $(LIB_OBJ)
+# Lists that decide what is built, written anew only when they are others.
+.PHONY: FORCE
+$(BUILD)/src/library.list: list = $(LIB_OBJ)
+$(BUILD)/src/backend/hip/archs.list: list = $(HIP_ARCHS)
+$(BUILD)/%.list: FORCE
+	@mkdir -p $(@D)
+	@echo '$(list)' | cmp -s - $@ || echo '$(list)' > $@
+
+$(BUILD)/libgossamer.a: $(LIB_OBJ) $(BUILD)/src/library.list
 	@rm -f $@
-	$(call say,ar,$@)$(AR) rcs $@ $^
+	$(call say,ar,$@)$(AR) rcs $@ $(filter %.o,$^)
 
 $(BUILD)/gossamer: $(CLI_OBJ) $(SERVE_OBJ) $(HUB_OBJ) $(BUILD)/libgossamer.a
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(PULL_LIBS) $(EDIT_LIBS) $(SERVE_LIBS) $(LIBS) -o $@
@@ -234,7 +242,7 @@ $(BUILD)/src/backend/hip/gfx%.co: src/backend/hip/kernels.cu
 	@mkdir -p $(@D)
 	$(call say,hip,$(@F))$(HIPCXX) $(HIP_FLAGS) --offload-arch=gfx$* -MD -MF $@.d -c $< -o $@
 
-$(BUILD)/src/backend/hip/modules.S: $(HIP_CO) scripts/embed-kernels.sh
+$(BUILD)/src/backend/hip/modules.S: $(HIP_CO) $(BUILD)/src/backend/hip/archs.list scripts/embed-kernels.sh
 	@mkdir -p $(@D)
 	$(call say,embed,$@)sh scripts/embed-kernels.sh gs_hip 4096 - $(HIP_CO) > $@.new && mv $@.new $@
 
@@ -283,12 +291,7 @@ $(BUILD)/shared/%.o: %.c
 	$(call say,cc,$<)$(CC) $(ALL_CFLAGS) -fPIC -fno-semantic-interposition -ftls-model=initial-exec -DMETALSIM_ROOT='"$(CURDIR)"' -DMETALSIM_CXX='"$(METALSIM_CXX)"' \
 	    -DMETALSIM_CXX_FLAGS='"$(METALSIM_CXX_FLAGS)"' -c $< -o $@
 
-# The list of its objects, written anew only when it is another one.
-.PHONY: FORCE
-$(BUILD)/shared/metalsim.list: FORCE
-	@mkdir -p $(@D)
-	@echo '$(METALSIM_OBJ)' | cmp -s - $@ || echo '$(METALSIM_OBJ)' > $@
-
+$(BUILD)/shared/metalsim.list: list = $(METALSIM_OBJ)
 $(BUILD)/libmetalsim.so: $(METALSIM_OBJ) $(BUILD)/shared/metalsim.list
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libmetalsim.so $(METALSIM_OBJ) -ldl -pthread -o $@
 
@@ -358,6 +361,7 @@ $(GPU_SIM)/libcuda.so.1: $(GPU_SIM)/cuda_trace.pic.o
 	$(call say,link,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
 
 $(GPU_SIM)/test_gpu_sim_kernels: $(addprefix $(GPU_SIM)/,checks.o checks_dense.o checks_draw.o checks_attention.o checks_experts.o checks_convert.o)
+$(GPU_SIM)/test_gpu_sim_host $(GPU_SIM)/test_gpu_sim_measure: $(GPU_SIM)/stand_in.o
 $(GPU_SIM)/test_%: $(GPU_SIM)/test_%.o $(SUPPORT_OBJ) $(BUILD)/libgossamer.a | $(GPU_SIM_LIBS)
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -ldl $(CMOCKA_LIBS) -o $@
 

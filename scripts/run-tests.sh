@@ -1,16 +1,15 @@
 #!/bin/sh
-# run-tests.sh BUILD TEST...: runs the test programs one after another and counts their tests.
-# Prints a failing program's output whole; ends with "N passed, N failed, N skipped".
-build=$1
-shift
-GOSSAMER=$build/gossamer
-export GOSSAMER
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-passed=0 failed=0 skipped=0
-for program in "$@"; do
+# run-tests.sh BUILD TEST...: runs the test programs and counts their tests, one program after another, or TEST_JOBS of
+# them side by side and told as they end. Prints a failing program's output whole; ends with
+# "N passed, N failed, N skipped".
+set -u
+
+# run_one RESULTS BUILD PROGRAM: leaves "passed failed skipped" in a file of RESULTS.
+run_one() {
+    name=$(echo "$3" | tr / _)
+    log=$1/$name.log
     began=$(date +%s)
-    "$program" >"$log" 2>&1 </dev/null
+    "$3" >"$log" 2>&1 </dev/null
     code=$?
     seconds=$(($(date +%s) - began))
     p=$(grep -c '^\[       OK \]' "$log")
@@ -20,17 +19,40 @@ for program in "$@"; do
     if [ $code -ne 0 ] && [ "$f" -eq 0 ]; then
         f=1 # it crashed, or failed outside a test
     fi
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    until mkdir "$1/telling" 2>/dev/null; do sleep 1; done # one tells at a time
     if [ $code -ne 0 ]; then
-        echo "FAIL $program (exit code $code)"
+        echo "FAIL $3 (exit code $code)"
         cat "$log"
     else
-        printf 'ok   %-40s %4d passed' "${program#"$build"/tests/}" "$p"
+        printf 'ok   %-40s %4d passed' "${3#"$2"/tests/}" "$p"
         [ "$s" -gt 0 ] && printf ', %d skipped' "$s"
         [ $seconds -ge 5 ] && printf ', %d s' $seconds
         echo
         grep '^  ' "$log" # a test's table, or why it was skipped
     fi
-done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed -eq 0 ]
+    rmdir "$1/telling"
+    rm -f "$log"
+    echo "$p $f $s" >"$1/$name.count"
+}
+
+if [ "$1" = --one ]; then # by this script itself, below
+    run_one "$2" "$3" "$4"
+    exit 0
+fi
+
+build=$1
+shift
+GOSSAMER=$build/gossamer
+export GOSSAMER
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+trap 'exit 130' INT TERM
+printf '%s\n' "$@" | xargs -P "${TEST_JOBS:-1}" -n 1 sh "$0" --one "$results" "$build"
+# A program of which nothing was heard is one that failed.
+cat "$results"/*.count 2>/dev/null | awk -v programs=$# '
+    { passed += $1; failed += $2; skipped += $3 }
+    END {
+        failed += programs - NR
+        printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+        exit failed > 0
+    }'

@@ -4,6 +4,32 @@
 
 #include <string.h>
 
+int64_t gs_kv_slot_count(const struct gs_config *config, int64_t layer, int64_t capacity, int64_t max_step)
+{
+    int64_t ring = config->window + max_step;
+    return config->layer_is_window[layer] && ring < capacity ? ring : capacity;
+}
+
+int64_t gs_kv_first_held(const struct gs_config *config, int64_t layer, int64_t ring_first)
+{
+    return config->layer_is_window[layer] ? ring_first : 0;
+}
+
+int64_t gs_kv_keep(int64_t first, int64_t length, int64_t n_slot, int64_t *ring_first)
+{
+    int64_t fits = length - n_slot, kept = fits > first ? fits : first;
+    *ring_first = kept > *ring_first ? kept : *ring_first;
+    return kept;
+}
+
+gs_status gs_kv_check_copy(bool alike, int64_t capacity, int64_t length, struct gs_error *error)
+{
+    if (alike && capacity >= length)
+        return GS_OK;
+    return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
+                   (long long)capacity, (long long)length);
+}
+
 int64_t gs_kv_cut(int64_t held, int64_t length, int64_t window, int64_t *ring_first)
 {
     if (length >= held)
@@ -35,7 +61,7 @@ static uint64_t body_bytes(const struct gs_config *config, const struct gs_kv_he
 {
     uint64_t positions = 0, bytes = 0;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
-        int64_t first = config->layer_is_window[layer] ? header->ring_first : 0;
+        int64_t first = gs_kv_first_held(config, layer, header->ring_first);
         if (!gs_add_u64(positions, (uint64_t)(header->length - first), &positions))
             return 0;
     }

@@ -18,6 +18,21 @@ struct gs_kv_header {
     int64_t window;
 };
 
+/* Slots of a layer in a cache of `capacity` tokens that takes at most max_step in one forward. */
+int64_t gs_kv_slot_count(const struct gs_config *config, int64_t layer, int64_t capacity, int64_t max_step);
+
+/*
+ * The first position that a layer holds. Not only rings lack early positions: a window layer that has room
+ * for all may have been imported from one that had not.
+ */
+int64_t gs_kv_first_held(const struct gs_config *config, int64_t layer, int64_t ring_first);
+
+/* Of positions first ... length-1 in n_slot slots, the first that stays; *ring_first is no earlier one. */
+int64_t gs_kv_keep(int64_t first, int64_t length, int64_t n_slot, int64_t *ring_first);
+
+/* A copy of `length` tokens where there is room for `capacity`; `alike`: of the same model and kind. */
+gs_status gs_kv_check_copy(bool alike, int64_t capacity, int64_t length, struct gs_error *error);
+
 /*
  * `held` tokens cut back to at most `length`: what remains, and *ring_first with it. 0 where the rings lack a
  * position that the next token would see: at `length` it sees window - 1 before it.

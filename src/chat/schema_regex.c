@@ -481,3 +481,28 @@ gs_status gs_regex_dfa(struct gs_text pattern, struct gs_schema_budget *budget, 
     gs_arena_free(&p.arena);
     return p.status;
 }
+
+/* ---------------------------------------------------------------- strings */
+
+gs_status gs_dfa_string(uint32_t min, uint32_t max, struct gs_schema_budget *budget, struct gs_dfa *dfa,
+                        struct gs_error *error)
+{
+    struct gs_nfa nfa = {.budget = budget, .error = error};
+    uint32_t start = gs_nfa_node(&nfa), accept = gs_nfa_node(&nfa), at = start;
+    uint32_t n = max == UINT32_MAX ? min : max;
+    for (uint32_t i = 0; i <= n && nfa.status == GS_OK; i++) {
+        if (i >= min)
+            gs_nfa_edge(&nfa, at, accept, GS_NFA_EMPTY, 0, 0);
+        uint32_t next = at;
+        if (i < n)
+            next = gs_nfa_node(&nfa);
+        if (i < n || max == UINT32_MAX)
+            gs_nfa_char_range(&nfa, at, next, 0, 0x10FFFF);
+        at = next;
+    }
+    gs_status status = gs_dfa_build(&nfa, start, accept, 1, dfa);
+    if (status == GS_OK)
+        status = gs_dfa_quote(dfa, budget, error);
+    gs_nfa_free(&nfa);
+    return status;
+}

@@ -6,16 +6,13 @@
 #include "backend/registry.h"
 #include "engine/sample.h"
 #include "tests/support/check.h"
-#include "tests/support/files.h"
-#include "tests/support/loaded.h"
+#include "tests/support/pair.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define N_TOKENS 300
-#define N_VOCAB  128
 #define CAPACITY 320
 
 static char description[300];
@@ -72,97 +69,15 @@ static void refusals_name_what_would_be_right(void **state)
 
 /* ---------------------------------------------------------------- a model on both */
 
-struct pair {
-    struct loaded cpu, cuda; /* cuda borrows the cpu's weights */
+static const struct gs_device_options options_of_precision[] = {
+    [GS_PRECISION_EXACT] = {.precision = GS_PRECISION_EXACT},
+    [GS_PRECISION_FAST] = {.precision = GS_PRECISION_FAST},
 };
 
-static struct pair open_pair(const struct tiny_options *options, enum gs_precision precision)
+static struct pair open_pair(enum pair_shape shape, enum gs_precision precision)
 {
-    struct tiny_model *model = tiny_model_make(options);
-    struct pair pair = {.cpu = loaded_open(model, 1)};
-    struct gs_device_options device = {.precision = precision};
-    struct gs_error error;
-    tiny_model_free(model);
-    pair.cuda = pair.cpu;
-    pair.cuda.backend = &gs_backend_cuda;
-    assert_ok(gs_backend_cuda.open(&device, &pair.cuda.device, &error), &error);
-    assert_ok(gs_backend_cuda.load(pair.cuda.device, pair.cuda.weights, NULL, NULL, &error), &error);
-    return pair;
-}
-
-static void close_pair(struct pair *pair)
-{
-    gs_backend_cuda.close(pair->cuda.device);
-    loaded_close(&pair->cpu);
-}
-
-static void make_tokens(int32_t *tokens, unsigned seed)
-{
-    for (size_t i = 0; i < N_TOKENS; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        tokens[i] = (int32_t)(seed >> 24) % N_VOCAB;
-    }
-}
-
-static float *run_alone(const struct loaded *loaded, const int32_t *tokens, size_t piece)
-{
-    float *logits = calloc(N_TOKENS * N_VOCAB, sizeof *logits);
-    struct gs_kv *kv = loaded_kv(loaded, CAPACITY);
-    loaded_run(loaded, kv, tokens, N_TOKENS, piece, logits);
-    loaded->backend->kv_free(kv);
-    return logits;
-}
-
-/* The smallest cosine of any position, and the largest difference over the largest value. */
-static void compare(const float *a, const float *b, double least_cosine, double most_error, const char *what)
-{
-    double largest = 0.0, difference = 0.0, worst = 1.0;
-    for (size_t t = 0; t < N_TOKENS; t++) {
-        double aa = 0.0, bb = 0.0, ab = 0.0;
-        for (size_t i = t * N_VOCAB; i < (t + 1) * N_VOCAB; i++) {
-            aa += (double)a[i] * a[i], bb += (double)b[i] * b[i], ab += (double)a[i] * b[i];
-            largest = fmax(largest, fabs((double)a[i]));
-            difference = fmax(difference, isfinite(b[i]) ? fabs((double)a[i] - b[i]) : 1e9);
-        }
-        worst = fmin(worst, ab / sqrt(aa * bb));
-    }
-    print_message("%-24s worst cosine 1 - %.2e, largest error %.2e\n", what, 1.0 - worst,
-                  difference / largest);
-    assert_true(worst >= least_cosine);
-    assert_true(difference / largest <= most_error);
-}
-
-struct shape {
-    const char *name;
-    int64_t d_model, d_head, n_head, n_kv_head, n_expert, n_active, d_ff, window;
-    enum gs_dtype dense;
-};
-
-static const struct shape shapes[] = {
-    {"default", 64, 16, 8, 2, 8, 2, 96, 16, GS_DTYPE_BF16},
-    {"float32", 64, 16, 8, 2, 8, 2, 96, 16, GS_DTYPE_F32},
-    {"float16", 96, 8, 6, 3, 5, 3, 64, 7, GS_DTYPE_F16},
-    {"one of each", 32, 2, 1, 1, 1, 1, 32, 1, GS_DTYPE_BF16},
-    {"odd heads", 160, 10, 3, 1, 40, 5, 128, 33, GS_DTYPE_BF16},
-    {"as the real one", 384, 64, 16, 2, 32, 4, 384, 128, GS_DTYPE_BF16},
-    /* All experts are active: rounding cannot turn a choice, so that fast can be held to a bar. */
-    {"no choice", 384, 64, 16, 2, 4, 4, 384, 128, GS_DTYPE_BF16},
-};
-
-static struct tiny_options options_of(const struct shape *shape)
-{
-    struct tiny_options options = tiny_options_default();
-    options.n_vocab = N_VOCAB;
-    options.d_model = shape->d_model;
-    options.d_head = shape->d_head;
-    options.n_head = shape->n_head;
-    options.n_kv_head = shape->n_kv_head;
-    options.n_expert = shape->n_expert;
-    options.n_active = shape->n_active;
-    options.d_ff = shape->d_ff;
-    options.window = shape->window;
-    options.dense = shape->dense;
-    return options;
+    struct tiny_options options = pair_options(shape, 4);
+    return pair_open(&options, &gs_backend_cuda, &options_of_precision[precision]);
 }
 
 static void logits_are_the_cpus(void **state)
@@ -170,22 +85,21 @@ static void logits_are_the_cpus(void **state)
     (void)state;
     if (!has_device())
         skip();
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-        struct tiny_options options = options_of(&shapes[s]);
+    for (unsigned s = PAIR_DEFAULT; s <= PAIR_NO_CHOICE; s++) {
         int32_t tokens[N_TOKENS];
-        make_tokens(tokens, 7 + (unsigned)s);
-        struct pair pair = open_pair(&options, GS_PRECISION_EXACT);
-        float *expected = run_alone(&pair.cpu, tokens, 256);
+        pair_tokens(tokens, N_TOKENS, 7 + s);
+        struct pair pair = open_pair(s, GS_PRECISION_EXACT);
+        float *expected = pair_logits(&pair.cpu, CAPACITY, tokens, N_TOKENS, 256);
         static const size_t pieces[] = {300, 1, 3, 64};
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
             char what[60];
-            snprintf(what, sizeof what, "%s, %zu at a time", shapes[s].name, pieces[i]);
-            float *found = run_alone(&pair.cuda, tokens, pieces[i]);
-            compare(expected, found, 1.0 - 1e-9, 1e-4, what);
+            snprintf(what, sizeof what, "%s, %zu at a time", pair_shape_name(s), pieces[i]);
+            float *found = pair_logits(&pair.other, CAPACITY, tokens, N_TOKENS, pieces[i]);
+            assert_near(expected, found, N_TOKENS, 1.0 - 1e-9, 1e-4, what);
             free(found);
         }
         free(expected);
-        close_pair(&pair);
+        pair_close(&pair);
     }
 }
 
@@ -194,30 +108,23 @@ static void fast_is_near(void **state)
     (void)state;
     if (!has_device())
         skip();
-    struct tiny_options options = options_of(&shapes[6]);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 3);
-    struct pair pair = open_pair(&options, GS_PRECISION_FAST);
-    float *expected = run_alone(&pair.cpu, tokens, 256);
+    pair_tokens(tokens, N_TOKENS, 3);
+    struct pair pair = open_pair(PAIR_NO_CHOICE, GS_PRECISION_FAST);
+    float *expected = pair_logits(&pair.cpu, CAPACITY, tokens, N_TOKENS, 256);
     static const size_t pieces[] = {300, 1, 40};
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         char what[60];
         snprintf(what, sizeof what, "fast, %zu at a time", pieces[i]);
-        float *found = run_alone(&pair.cuda, tokens, pieces[i]);
-        compare(expected, found, 0.999, 0.05, what);
+        float *found = pair_logits(&pair.other, CAPACITY, tokens, N_TOKENS, pieces[i]);
+        assert_near(expected, found, N_TOKENS, 0.999, 0.05, what);
         free(found);
     }
     free(expected);
-    close_pair(&pair);
+    pair_close(&pair);
 }
 
 /* ---------------------------------------------------------------- the contract */
-
-static void assert_same_bits(const float *a, const float *b, size_t n, const char *what)
-{
-    if (memcmp(a, b, n * sizeof *a) != 0)
-        fail_msg("%s: other bits", what);
-}
 
 /* Eight timelines at once, each at a place of its own, against each alone. */
 static void a_batch_changes_nothing(void **state)
@@ -225,50 +132,10 @@ static void a_batch_changes_nothing(void **state)
     (void)state;
     if (!has_device())
         skip();
-    enum { N = 8, STEPS = 40 };
-    struct tiny_options options = options_of(&shapes[5]);
-    int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 11);
-    struct pair pair = open_pair(&options, GS_PRECISION_EXACT);
-    const struct gs_backend *cuda = &gs_backend_cuda;
-    struct gs_error error;
-    struct gs_kv *alone[N], *together[N];
-    for (size_t i = 0; i < N; i++) {
-        alone[i] = loaded_kv(&pair.cuda, CAPACITY);
-        together[i] = loaded_kv(&pair.cuda, CAPACITY);
-        loaded_run(&pair.cuda, alone[i], tokens + i, 5 + 20 * i, 64, NULL);
-        loaded_run(&pair.cuda, together[i], tokens + i, 5 + 20 * i, 64, NULL);
-    }
-    for (size_t t = 0; t < STEPS; t++) {
-        struct gs_step steps[N];
-        float *expected = calloc(N * N_VOCAB, sizeof *expected);
-        for (size_t i = 0; i < N; i++) {
-            struct gs_step step = {alone[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
-            assert_ok(cuda->forward(pair.cuda.device, &step, 1, NULL, &error), &error);
-            memcpy(expected + i * N_VOCAB, cuda->logits(pair.cuda.device, 0), N_VOCAB * sizeof *expected);
-            steps[i] = (struct gs_step){together[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
-        }
-        assert_ok(cuda->forward(pair.cuda.device, steps, N, NULL, &error), &error);
-        for (size_t i = 0; i < N; i++)
-            assert_same_bits(expected + i * N_VOCAB, cuda->logits(pair.cuda.device, i), N_VOCAB, "batch");
-        free(expected);
-    }
-    for (size_t i = 0; i < N; i++) {
-        cuda->kv_free(alone[i]);
-        cuda->kv_free(together[i]);
-    }
-    close_pair(&pair);
-}
-
-static struct gs_sampler *open_sampler(float temperature, size_t n_vocab)
-{
-    struct gs_sampling sampling = gs_sampling_default();
-    struct gs_sampler *sampler;
-    struct gs_error error;
-    sampling.temperature = temperature;
-    sampling.seed = 23;
-    assert_ok(gs_sampler_open(&sampling, n_vocab, &sampler, &error), &error);
-    return sampler;
+    const struct pair_batch batch = {.n_row = 8, .first = 5, .apart = 20, .n_step = 40, .n_last = 8};
+    struct pair pair = open_pair(PAIR_AS_THE_REAL_ONE, GS_PRECISION_EXACT);
+    check_batch(&pair.other, &batch, 11);
+    pair_close(&pair);
 }
 
 /* A chain past the limit of a graph's positions, and single steps of each kind, against the sampler. */
@@ -276,8 +143,8 @@ static void check_chosen(const struct loaded *l, float temperature)
 {
     enum { BEFORE = 1015, N = 20, CHOSEN_VOCAB = 5120 };
     const struct gs_backend *cuda = l->backend;
-    struct gs_sampler *sampler = open_sampler(temperature, CHOSEN_VOCAB),
-                      *same = open_sampler(temperature, CHOSEN_VOCAB);
+    struct gs_sampler *sampler = pair_sampler(temperature, CHOSEN_VOCAB, 23),
+                      *same = pair_sampler(temperature, CHOSEN_VOCAB, 23);
     struct gs_draw draws[N];
     struct gs_kv *kv[3];
     struct gs_error error;
@@ -320,7 +187,7 @@ static void check_chosen_rows(const struct loaded *l, size_t n)
     enum { MOST = 64, CHOSEN_VOCAB = 5120 };
     struct gs_kv *kv[MOST];
     struct gs_step steps[MOST];
-    struct gs_sampler *sampler = open_sampler(0.8f, CHOSEN_VOCAB);
+    struct gs_sampler *sampler = pair_sampler(0.8f, CHOSEN_VOCAB, 23);
     struct gs_draw draw = gs_sampler_ahead(sampler, 0);
     struct gs_error error;
     int32_t tokens[MOST], expected[2];
@@ -339,7 +206,7 @@ static void check_chosen_rows(const struct loaded *l, size_t n)
             const float *logits = l->backend->logits(l->device, i);
             assert_non_null(logits);
             for (size_t s = 0; s < 2; s++) {
-                sampler = open_sampler(s ? 0.8f : 0.0f, CHOSEN_VOCAB);
+                sampler = pair_sampler(s ? 0.8f : 0.0f, CHOSEN_VOCAB, 23);
                 assert_ok(gs_sampler_draw(sampler, logits, NULL, 0, &expected[s], &error), &error);
                 gs_sampler_close(sampler);
             }
@@ -357,16 +224,16 @@ static void tokens_chosen_here_are_the_samplers(void **state)
     if (!has_device())
         skip();
     for (int precision = 0; precision < 2; precision++) {
-        struct tiny_options options = options_of(&shapes[6]);
+        struct tiny_options options = pair_options(PAIR_NO_CHOICE, 4);
         options.n_vocab = 5120;
-        struct pair pair = open_pair(&options, (enum gs_precision)precision);
-        check_chosen(&pair.cuda, 0.0f);
-        check_chosen(&pair.cuda, 1.0f);
-        check_chosen(&pair.cuda, 0.4f);
-        check_chosen_rows(&pair.cuda, 3);
-        check_chosen_rows(&pair.cuda, 8);
-        check_chosen_rows(&pair.cuda, 64);
-        close_pair(&pair);
+        struct pair pair = pair_open(&options, &gs_backend_cuda, &options_of_precision[precision]);
+        check_chosen(&pair.other, 0.0f);
+        check_chosen(&pair.other, 1.0f);
+        check_chosen(&pair.other, 0.4f);
+        check_chosen_rows(&pair.other, 3);
+        check_chosen_rows(&pair.other, 8);
+        check_chosen_rows(&pair.other, 64);
+        pair_close(&pair);
     }
 }
 
@@ -376,19 +243,18 @@ static void runs_repeat_to_the_bit(void **state)
     if (!has_device())
         skip();
     for (int precision = 0; precision < 2; precision++) {
-        struct tiny_options options = options_of(&shapes[5]);
         int32_t tokens[N_TOKENS];
-        make_tokens(tokens, 5);
-        struct pair pair = open_pair(&options, (enum gs_precision)precision);
+        pair_tokens(tokens, N_TOKENS, 5);
+        struct pair pair = open_pair(PAIR_AS_THE_REAL_ONE, (enum gs_precision)precision);
         static const size_t pieces[] = {1, 300};
         for (size_t i = 0; i < 2; i++) {
-            float *first = run_alone(&pair.cuda, tokens, pieces[i]);
-            float *second = run_alone(&pair.cuda, tokens, pieces[i]);
-            assert_same_bits(first, second, N_TOKENS * N_VOCAB, "again");
+            float *first = pair_logits(&pair.other, CAPACITY, tokens, N_TOKENS, pieces[i]);
+            float *second = pair_logits(&pair.other, CAPACITY, tokens, N_TOKENS, pieces[i]);
+            assert_same_bits(first, second, N_TOKENS * PAIR_VOCAB, "again");
             free(first);
             free(second);
         }
-        close_pair(&pair);
+        pair_close(&pair);
     }
 }
 
@@ -398,38 +264,9 @@ static void caches_are_kept_moved_and_cut(void **state)
     if (!has_device())
         skip();
     for (int precision = 0; precision < 2; precision++) {
-        struct tiny_options options = options_of(&shapes[0]);
-        int32_t tokens[N_TOKENS];
-        make_tokens(tokens, 17);
-        struct pair pair = open_pair(&options, (enum gs_precision)precision);
-        const struct loaded *l = &pair.cuda;
-        const struct gs_backend *cuda = l->backend;
-        struct gs_error error;
-        float expected[N_VOCAB], found[N_VOCAB];
-        struct gs_kv *kv = loaded_kv(l, CAPACITY), *copy = loaded_kv(l, 250), *read = loaded_kv(l, CAPACITY);
-        struct gs_buffer bytes = {0};
-        loaded_run(l, kv, tokens, 200, 64, NULL);
-        assert_ok(cuda->kv_copy(copy, kv, &error), &error);
-        assert_ok(cuda->kv_export(kv, &bytes, &error), &error);
-        assert_ok(cuda->kv_import(read, bytes.data, bytes.size, &error), &error);
-        assert_fails(cuda->kv_import(read, bytes.data, bytes.size - 1, &error), GS_MALFORMED, "exported",
-                     &error);
-        assert_int_equal(cuda->kv_length(read), 200);
-        loaded_run(l, kv, tokens + 200, 1, 1, expected);
-        loaded_run(l, copy, tokens + 200, 1, 1, found);
-        assert_same_bits(expected, found, N_VOCAB, "copy");
-        loaded_run(l, read, tokens + 200, 1, 1, found);
-        assert_same_bits(expected, found, N_VOCAB, "import");
-        assert_int_equal(cuda->kv_truncate(kv, 200), 200);
-        loaded_run(l, kv, tokens + 200, 1, 1, found);
-        assert_same_bits(expected, found, N_VOCAB, "truncate");
-        loaded_run(l, kv, tokens + 201, 1, 1, found);
-        assert_memory_not_equal(expected, found, sizeof expected);
-        cuda->kv_free(kv);
-        cuda->kv_free(copy);
-        cuda->kv_free(read);
-        gs_buffer_free(&bytes);
-        close_pair(&pair);
+        struct pair pair = open_pair(PAIR_DEFAULT, (enum gs_precision)precision);
+        check_keys_and_values(&pair.other, CAPACITY, 250, 200, 17);
+        pair_close(&pair);
     }
 }
 
@@ -438,11 +275,10 @@ static void failures_change_no_timeline(void **state)
     (void)state;
     if (!has_device())
         skip();
-    struct tiny_options options = options_of(&shapes[0]);
-    int32_t tokens[N_TOKENS], bad[2] = {1, N_VOCAB};
-    make_tokens(tokens, 23);
-    struct pair pair = open_pair(&options, GS_PRECISION_EXACT);
-    const struct loaded *l = &pair.cuda;
+    int32_t tokens[N_TOKENS], bad[2] = {1, PAIR_VOCAB};
+    pair_tokens(tokens, N_TOKENS, 23);
+    struct pair pair = open_pair(PAIR_DEFAULT, GS_PRECISION_EXACT);
+    const struct loaded *l = &pair.other;
     struct gs_kv *kv = loaded_kv(l, 100);
     struct gs_error error;
     _Atomic bool cancelled = true;
@@ -460,7 +296,7 @@ static void failures_change_no_timeline(void **state)
     assert_int_equal(l->backend->forward(l->device, &step, 1, &cancelled, &error), GS_CANCELLED);
     assert_int_equal(l->backend->kv_length(kv), 90);
     l->backend->kv_free(kv);
-    close_pair(&pair);
+    pair_close(&pair);
 }
 
 /* Every element of every expert, by the device's arithmetic, bit for bit. */
@@ -469,19 +305,9 @@ static void mxfp4_is_the_cpus_to_the_bit(void **state)
     (void)state;
     if (!has_device())
         skip();
-    struct tiny_options options = options_of(&shapes[4]);
-    struct pair pair = open_pair(&options, GS_PRECISION_EXACT);
-    const struct gs_mxfp4_matrix *m = &pair.cpu.weights->layers[1].gate_up;
-    size_t n = (size_t)(m->rows * m->columns);
-    float *expected = calloc(n, sizeof *expected), *found = calloc(n, sizeof *found);
-    for (int64_t e = 0; e < m->n_expert; e++) {
-        pair.cpu.backend->dequantize(pair.cpu.device, m, e, 0, m->rows, expected);
-        pair.cuda.backend->dequantize(pair.cuda.device, m, e, 0, m->rows, found);
-        assert_same_bits(expected, found, n, "dequantised");
-    }
-    free(expected);
-    free(found);
-    close_pair(&pair);
+    struct pair pair = open_pair(PAIR_ODD_HEADS, GS_PRECISION_EXACT);
+    check_experts(&pair, &pair.cpu.weights->layers[1].gate_up, 1);
+    pair_close(&pair);
 }
 
 int main(void)

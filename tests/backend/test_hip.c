@@ -51,7 +51,7 @@ static void the_library_has_every_call(void **state)
     }
     if (status != GS_OK && !strstr(error.message, "the HIP library sees no device"))
         fail_msg("%s", error.message);
-    gs_hip_driver_close(&driver);
+    gs_gpu_driver_close(&driver.common);
 }
 
 static void describe(const struct gs_gpu_driver *driver, int result, const char **name, const char **text)
@@ -60,11 +60,6 @@ static void describe(const struct gs_gpu_driver *driver, int result, const char 
     (void)result;
     *name = "hipErrorX";
     *text = "because";
-}
-
-static gs_status status_of(int result)
-{
-    return result == GS_GPU_NO_MEMORY ? GS_OUT_OF_MEMORY : GS_IO;
 }
 
 static void another_library_is_named(void **state)
@@ -82,8 +77,9 @@ static void another_library_is_named(void **state)
                                    .needed = "ROCm 5.2 or later",
                                    .file_names = none,
                                    .call_names = calls,
-                                   .describe = describe,
-                                   .status_of = status_of};
+                                   .bytes = sizeof(struct gs_gpu_driver),
+                                   .unsupported = (const int[]){7, 0},
+                                   .describe = describe};
     struct gs_gpu_driver driver;
     struct gs_error error;
     assert_fails(gs_gpu_driver_open(&driver, &vendor, &error), GS_UNSUPPORTED,
@@ -96,6 +92,9 @@ static void another_library_is_named(void **state)
     driver.vendor = &vendor;
     assert_fails(gs_gpu_check(&driver, 2, &error, "kernel %s", "k"), GS_OUT_OF_MEMORY,
                  "hip: kernel k: hipErrorX (because)", &error);
+    assert_int_equal(gs_gpu_check(&driver, 7, &error, "kernel"), GS_UNSUPPORTED);
+    assert_int_equal(gs_gpu_check(&driver, GS_GPU_NO_BINARY, &error, "kernel"), GS_UNSUPPORTED);
+    assert_int_equal(gs_gpu_check(&driver, 8, &error, "kernel"), GS_IO);
     assert_int_equal(gs_gpu_check(&driver, 0, &error, "kernel"), GS_OK);
 }
 

@@ -321,7 +321,7 @@ template <class Weights, int SLOTS> struct persistent {
         prepare(view, mine, (const float *)(base + at.qkv), head, position, keys.end == position + 1, &early,
                 memory);
         gs_sync();
-        struct queries q;
+        struct query_terms<3> q;
         load_queries(memory, &q);
         struct running r = {-INFINITY, 0.0f, {}};
         while (key < keys.end) {
@@ -330,7 +330,7 @@ template <class Weights, int SLOTS> struct persistent {
             if (next < keys.end)
                 load_tile(&tile, mine, offset, cache, next, position);
             if (key + TILE > position)
-                patch_tile(&current, memory, key, position);
+                patch_newest(&current, memory, key, position);
             attend_tile(&r, &q, &current, key, keys.end - 1);
             key = next;
         }
@@ -347,20 +347,13 @@ template <class Weights, int SLOTS> struct persistent {
         uint32_t *attended = (uint32_t *)(base + at.attended), *arrived = (uint32_t *)(base + at.arrived);
         float *partial = (float *)(base + at.partial);
         int h = gs_thread() / 32, d = gs_thread() % 32 * 2, head_of_all = head * GROUP + h;
-        struct merged m = merge_warps(memory, h, d / 2);
+        struct merged m = merge_warps<ATTENTION_WARPS>(memory, h, d / 2);
         bool is_last = true;
         if (keys.n_split == 1) {
-            float largest = fmaxf(sink, m.largest), factor = gs_exp(m.largest - largest);
-            float total = m.sum * factor + gs_exp(sink - largest);
-            store_attended(attended, head_of_all * D_HEAD + d, m.a * factor / total, m.b * factor / total);
+            float2 sum = add_sink(m, sink);
+            store_attended(attended, head_of_all * D_HEAD + d, sum.x, sum.y);
         } else {
-            float *to = partial + ((int64_t)part * N_HEAD + head_of_all) * (D_HEAD + 2);
-            if (d == 0) {
-                to[0] = m.largest;
-                to[1] = m.sum;
-            }
-            to[2 + d] = m.a;
-            to[3 + d] = m.b;
+            leave_split(partial + ((int64_t)part * N_HEAD + head_of_all) * (D_HEAD + 2), m, d);
             gs_sync();
             if (gs_thread() == 0) {
                 memory->is_last = arrive(arrived + head) + 1 == (uint32_t)keys.n_split;

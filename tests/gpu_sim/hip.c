@@ -28,7 +28,7 @@ enum {
 
 struct device {
     const char *name;
-    unsigned mach; /* of a code object's flags */
+    unsigned kind; /* of a code object's flags */
     const char *file;
 };
 
@@ -88,26 +88,28 @@ static _Thread_local int device_of_thread = -1;
 
 /* ---------------------------------------------------------------- every call */
 
+static void misuse(const char *call, const char *what)
+{
+    if (hip_sim_control.misuse[0] == '\0')
+        snprintf(hip_sim_control.misuse, sizeof hip_sim_control.misuse, "%s: %.200s", call, what);
+}
+
 static void start(void)
 {
     struct hip_sim_control *c = &hip_sim_control;
     const char *fail_at = getenv("HIP_SIM_FAIL_AT"), *code = getenv("HIP_SIM_FAIL_CODE");
     const char *order = getenv("HIP_SIM_ORDER"), *memory = getenv("HIP_SIM_MEMORY");
-    const char *n_device = getenv("HIP_SIM_DEVICES");
+    const char *n_device = getenv("HIP_SIM_DEVICES"), *kinds = getenv("HIP_SIM_KINDS");
     c->fail_at = fail_at ? strtoul(fail_at, NULL, 10) : 0;
     c->fail_code = code ? atoi(code) : LAUNCH_FAILURE;
     c->memory = memory ? strtoull(memory, NULL, 10) : 4ull << 30;
     c->n_device = n_device ? atoi(n_device) : N_DEVICE;
+    if (kinds && sscanf(kinds, "%x,%x", &c->kinds[0], &c->kinds[1]) != 2)
+        misuse("hipInit", "HIP_SIM_KINDS is not two numbers");
     c->order = !order            ? SIM_FORWARD
                : order[0] == 'f' ? SIM_FORWARD
                : order[1] == 'e' ? SIM_REVERSE
                                  : SIM_RANDOM;
-}
-
-static void misuse(const char *call, const char *what)
-{
-    if (hip_sim_control.misuse[0] == '\0')
-        snprintf(hip_sim_control.misuse, sizeof hip_sim_control.misuse, "%s: %.200s", call, what);
 }
 
 /* Counts the call; SUCCESS: it may go on, with the lock held until leave(). */
@@ -469,6 +471,11 @@ int hipMemsetD8Async(void *to, unsigned char value, size_t bytes, struct stream 
 
 /* ---------------------------------------------------------------- code objects */
 
+static unsigned kind_of(int device)
+{
+    return device < 2 && hip_sim_control.kinds[device] ? hip_sim_control.kinds[device] : devices[device].kind;
+}
+
 EXPORT int hipModuleLoadData(struct module **module, const unsigned char *image);
 int hipModuleLoadData(struct module **module, const unsigned char *image)
 {
@@ -478,7 +485,7 @@ int hipModuleLoadData(struct module **module, const unsigned char *image)
         return leave(result);
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_machine != 224 /* AMDGPU */)
         return leave(INVALID_VALUE);
-    if ((header->e_flags & 0xff) != devices[device_of_thread].mach)
+    if ((header->e_flags & HIP_SIM_KIND_MASK) != kind_of(device_of_thread))
         return leave(NO_BINARY);
     *module = calloc(1, sizeof **module);
     if (!*module)

@@ -5,16 +5,12 @@
  */
 #include "backend/gpu/measure.h"
 #include "backend/hip/device.h"
-#include "backend/hip/modules.h"
-#include "tests/gpu_sim/hip.h"
+#include "tests/gpu_sim/stand_in.h"
 #include "tests/support/check.h"
 
-#include <dlfcn.h>
-#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define N       3
 #define ROWS    24
@@ -23,21 +19,13 @@
 
 static struct hip_sim_control *control;
 
-/* Opened first, the stand-in is what the backend's own opening by name finds. */
 static int open_stand_in(void **state)
 {
-    char folder[1024], path[1200];
+    char folder[1024];
+    int status;
     (void)state;
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    folder[length > 0 ? length : 0] = '\0';
-    snprintf(path, sizeof path, "%s/libamdhip64.so", dirname(folder));
-    if (access(path, R_OK) != 0 || gs_hip_module_count == 0) {
-        print_message("  no HIP in a simulator: it needs a C++ compiler and code objects\n");
-        return 0;
-    }
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    control = library ? dlsym(library, HIP_SIM_CONTROL) : NULL;
-    return control ? 0 : -1;
+    control = stand_in_open(folder, sizeof folder, &status);
+    return status;
 }
 
 static void reset(unsigned long fail_at)
@@ -46,6 +34,7 @@ static void reset(unsigned long fail_at)
         skip();
     *control =
         (struct hip_sim_control){.fail_at = fail_at, .fail_code = 719, .n_device = 3, .memory = 4ull << 30};
+    stand_in_kinds(control->kinds);
 }
 
 static void assert_clean(void)

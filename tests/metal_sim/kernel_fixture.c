@@ -3,8 +3,7 @@
 #include "backend/cpu/device.h"
 #include "backend/metal/source.h"
 #include "model/mxfp4.h"
-#include "tests/metal_sim/metal_sim.h"
-#include "tests/support/check.h"
+#include "tests/metal_sim/around.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,16 +22,6 @@ static struct {
     struct gs_metal_tuning tuning[MAX_LIBRARIES];
     struct metalsim_library *libraries[MAX_LIBRARIES];
 } opened;
-
-bool fixture_arguments(int argc, char **argv)
-{
-    if (argc != 4)
-        return true;
-    cmocka_set_test_filter(argv[1]);
-    opened.from = argv[2];
-    opened.to = argv[3];
-    return false;
-}
 
 const char *fixture_source(void)
 {
@@ -55,17 +44,28 @@ const char *fixture_source(void)
     return (const char *)opened.source.data;
 }
 
-void fixture_open(bool fast_math)
-{
-    opened.fast_math = fast_math;
-}
-
-void fixture_close(void)
+static void close_libraries(void)
 {
     for (int i = 0; i < opened.n; i++)
         metalsim_library_free(opened.libraries[i]);
     gs_buffer_free(&opened.source);
     memset(&opened, 0, sizeof opened);
+}
+
+int fixture_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n)
+{
+    int failed = 0, n_mode = argc == 4 ? 1 : 2;
+    if (argc == 4) {
+        cmocka_set_test_filter(argv[1]);
+        opened.from = argv[2];
+        opened.to = argv[3];
+    }
+    for (int mode = 0; mode < n_mode; mode++) {
+        opened.fast_math = mode != 0;
+        failed += _cmocka_run_group_tests(mode ? "fast math" : "precise math", tests, n, NULL, NULL);
+        close_libraries();
+    }
+    return failed;
 }
 
 static const struct metalsim_library *find_library(const struct gs_metal_tuning *tuning)
@@ -126,11 +126,7 @@ void fixture_run_once(struct fixture *f, enum gs_metal_kernel kernel, int order)
 
 void fixture_init(struct fixture *f, uint64_t seed)
 {
-    char message[METALSIM_MESSAGE];
-    if (!metalsim_available(message, sizeof message)) {
-        print_message("%s\n", message);
-        skip();
-    }
+    need_simulator();
     memset(f, 0, sizeof *f);
     f->random = seed * 2654435761u + 12345;
     f->args = (struct gs_metal_args){.d_model = 96,
@@ -274,6 +270,66 @@ float *fixture_experts(struct fixture *f, uint32_t rows, uint32_t columns)
     for (size_t r = 0; r < n_row; r++)
         gs_mxfp4_dequantize(codes + r * groups * 16, scales + r * groups, columns, values + r * columns);
     return values;
+}
+
+struct gs_metal_row *fixture_rows(struct fixture *f, uint32_t n, uint32_t first_position)
+{
+    struct gs_metal_row *rows = fixture_output(f, GS_METAL_ROWS, n * sizeof *rows);
+    memset(rows, 0, n * sizeof *rows);
+    f->args.n_rows = n;
+    for (uint32_t t = 0; t < n; t++)
+        rows[t].position = (int32_t)(first_position + t);
+    return rows;
+}
+
+void fixture_kv(struct fixture *f, uint32_t n_timeline, uint32_t n_slot, bool seven_bits)
+{
+    f->args.n_layer = 2;
+    f->args.layer = 1;
+    struct gs_metal_kv_layer *table =
+        fixture_output(f, GS_METAL_KV_TABLE, n_timeline * 2 * sizeof(struct gs_metal_kv_layer));
+    size_t element = f->tuning.kv_f32 ? 4 : 2, at = 0;
+    for (uint32_t i = 0; i < n_timeline * 2; i++) {
+        uint32_t slots = n_slot + i / 2;
+        size_t size = (size_t)f->args.n_kv_head * slots * f->args.d_head * element;
+        table[i] =
+            (struct gs_metal_kv_layer){.keys = at, .values = at + (size + 15) / 16 * 16, .n_slot = slots};
+        at += (size + 15) / 16 * 16 * 2;
+    }
+    uint8_t *kv = fixture_output(f, GS_METAL_KV, at);
+    for (size_t i = 0; i + element <= at; i += element) {
+        float value =
+            seven_bits ? (float)((int)fixture_random(f, 255) - 127) / 64.0f : fixture_uniform(f, -1.0f, 1.0f);
+        memcpy(kv + i, (const uint8_t *)&value + (4 - element), element);
+    }
+}
+
+void fixture_attention(struct fixture *f, const struct attention_shape *shape)
+{
+    f->args.d_head = shape->d_head;
+    f->args.n_head = shape->n_head;
+    f->args.n_kv_head = shape->n_kv_head;
+    f->args.window = shape->window;
+    f->args.attention_scale = 1.0f / sqrtf((float)shape->d_head);
+    f->tuning.kv_f32 = shape->kv_f32;
+}
+
+void fixture_actives(struct fixture *f, uint32_t n, bool uneven)
+{
+    struct gs_metal_active *active =
+        fixture_output(f, GS_METAL_ACTIVE, (size_t)n * f->args.n_active * sizeof *active);
+    f->args.n_rows = n;
+    for (uint32_t t = 0; t < n; t++) {
+        uint32_t left = f->args.n_active, k = 0;
+        for (uint32_t e = 0; e < f->args.n_expert; e++) {
+            uint32_t rest = f->args.n_expert - e, of = uneven && e == 0 ? left + 1 : rest;
+            if (left == rest || (left > 0 && fixture_random(f, of) < left)) {
+                left--;
+                active[t * f->args.n_active + k++] =
+                    (struct gs_metal_active){(int32_t)e, fixture_uniform(f, 0.1f, 0.5f)};
+            }
+        }
+    }
 }
 
 void fixture_run(struct fixture *f, enum gs_metal_kernel kernel)
@@ -447,4 +503,51 @@ void expect_close(const char *what, const float *got, const float *expected, siz
         if (!(fabs((double)got[i] - (double)expected[i]) <= tolerance * largest))
             fail_msg("%s: element %zu of %zu is %.9g, not %.9g (largest %g)", what, i, n, (double)got[i],
                      (double)expected[i], largest);
+}
+
+void expect_activated(const struct fixture *f, const float *weights)
+{
+    const uint32_t d_ff = f->args.d_ff, d_model = f->args.d_model, n_active = f->args.n_active;
+    const struct gs_metal_active *active = f->buffers[GS_METAL_ACTIVE].data;
+    const float *bias = f->buffers[GS_METAL_BIAS_0].data, *normed = f->buffers[GS_METAL_NORMED].data;
+    const float *activated = f->buffers[GS_METAL_ACTIVATED].data;
+    float *gate_up = malloc((size_t)2 * d_ff * sizeof *gate_up), *expected = malloc(d_ff * sizeof *expected);
+    assert_true(gate_up && expected);
+    for (uint32_t route = 0; route < f->args.n_rows * n_active; route++) {
+        size_t row = (size_t)active[route].expert * 2 * d_ff;
+        cpu_linear(weights + row * d_model, bias + row, normed + route / n_active * d_model, 2 * d_ff,
+                   d_model, gate_up);
+        cpu_activate(f, gate_up, expected);
+        expect_close("activated", activated + (size_t)route * d_ff, expected, d_ff, FLOAT_TOLERANCE);
+    }
+    free(gate_up);
+    free(expected);
+}
+
+void expect_experts_down(const struct fixture *f, const float *weights, const float *before)
+{
+    const uint32_t d_ff = f->args.d_ff, d_model = f->args.d_model, n_active = f->args.n_active;
+    const struct gs_metal_active *active = f->buffers[GS_METAL_ACTIVE].data;
+    const float *bias = f->buffers[GS_METAL_BIAS_0].data, *activated = f->buffers[GS_METAL_ACTIVATED].data;
+    const float *out = f->buffers[GS_METAL_EXPERT_OUT].data, *hidden = f->buffers[GS_METAL_HIDDEN].data;
+    const float *projected = f->buffers[GS_METAL_PROJECTED].data;
+    float *expected = malloc(d_model * sizeof *expected), *moe = malloc(d_model * sizeof *moe);
+    assert_true(expected && moe);
+    for (size_t t = 0; t < f->args.n_rows; t++) {
+        memset(moe, 0, d_model * sizeof *moe);
+        for (size_t route = t * n_active; route < (t + 1) * n_active; route++) {
+            size_t row = (size_t)active[route].expert * d_model;
+            cpu_linear(weights + row * d_ff, bias + row, activated + route * d_ff, d_model, d_ff, expected);
+            if (out)
+                expect_close("expert_out", out + route * d_model, expected, d_model, FLOAT_TOLERANCE);
+            for (uint32_t r = 0; r < d_model; r++)
+                moe[r] += expected[r] * active[route].weight;
+        }
+        expect_close("moe", projected + t * d_model, moe, d_model, FLOAT_TOLERANCE);
+        for (uint32_t r = 0; r < d_model; r++)
+            moe[r] += before[t * d_model + r];
+        expect_close("hidden", hidden + t * d_model, moe, d_model, FLOAT_TOLERANCE);
+    }
+    free(expected);
+    free(moe);
 }

@@ -22,19 +22,16 @@ struct fixture {
 };
 
 /*
- * Of main: without arguments nothing. Three of them (test_metal_mutations.c gives them): the tests to run, a
- * text that stands once in the kernels' source, and what is to stand there instead. False: fast math has no
- * turn.
+ * A program's main: runs the tests with the kernels as the host compiles them, and once more with fast math,
+ * Metal's default. With three arguments (test_metal_mutations.c gives them), the tests to run, a text that
+ * stands once in the kernels' source, and what is to stand there instead, fast math has no turn.
  */
-bool fixture_arguments(int argc, char **argv);
+struct CMUnitTest;
+int fixture_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n);
 #define FIXTURE_NO_SUCH_TEXT 99 /* exit code: the text does not stand there once */
 
 /* The kernels' source, as the host gives it to the driver, changed or not. */
 const char *fixture_source(void);
-
-/* Around a group of tests: the library as the host compiles it, or with fast math. */
-void fixture_open(bool fast_math);
-void fixture_close(void);
 
 /* Small and ragged: d_model 96, d_ff 32, 6 heads of 8 on 2 kv heads, 5 experts of which 3; one row.
    Skips the test where there is no simulator. */
@@ -59,6 +56,21 @@ float *fixture_matrix(struct fixture *f, uint32_t slot, enum gs_metal_type type,
 
 /* Random MXFP4 experts in WEIGHT_0 and WEIGHT_1, in float32 [n_expert*rows][columns], to be freed. */
 float *fixture_experts(struct fixture *f, uint32_t rows, uint32_t columns);
+
+/* n rows from a position on; all else of them is zero. */
+struct gs_metal_row *fixture_rows(struct fixture *f, uint32_t n, uint32_t first_position);
+
+/* Caches of n_timeline timelines, each of a slot more; layer 1 of 2 is the one that is asked for. With
+   `seven_bits`, values that half has exactly. */
+void fixture_kv(struct fixture *f, uint32_t n_timeline, uint32_t n_slot, bool seven_bits);
+
+struct attention_shape {
+    uint32_t d_head, n_head, n_kv_head, window, kv_f32;
+};
+void fixture_attention(struct fixture *f, const struct attention_shape *shape);
+
+/* For each of n rows, n_active experts in ascending order; `uneven`: expert 0 takes part in most. */
+void fixture_actives(struct fixture *f, uint32_t n, bool uneven);
 
 /*
  * Runs the kernel, from the same buffers, in every order of lanes: each must give the same bits. The last
@@ -91,5 +103,15 @@ float cpu_kv_rounded(const struct fixture *f, float value);
 
 /* Fails with `what` unless each |got - expected| <= tolerance * the largest |expected|. */
 void expect_close(const char *what, const float *got, const float *expected, size_t n, double tolerance);
+#define FLOAT_TOLERANCE 2e-5 /* float32 sums in another order */
+
+/* ACTIVATED of every route against `weights` [n_expert*2*d_ff][d_model] on NORMED, with BIAS_0. */
+void expect_activated(const struct fixture *f, const float *weights);
+
+/*
+ * PROJECTED of every row, and HIDDEN as the sum of `before` and it, against `weights`
+ * [n_expert*d_model][d_ff] on ACTIVATED, with BIAS_0; EXPERT_OUT of every route, where there is that buffer.
+ */
+void expect_experts_down(const struct fixture *f, const float *weights, const float *before);
 
 #endif

@@ -4,8 +4,7 @@
  */
 #include "backend/metal/backend.h"
 #include "backend/metal/device.h"
-#include "tests/metal_sim/metal_stand_in.h"
-#include "tests/support/check.h"
+#include "tests/metal_sim/around.h"
 #include "tests/support/files.h"
 #include "tests/support/loaded.h"
 
@@ -18,24 +17,6 @@
 #define N_KERNEL GS_METAL_KERNEL_COUNT
 
 static const struct gs_backend *const metal = &gs_backend_metal;
-
-static void need_simulator(void)
-{
-    char why[METALSIM_MESSAGE];
-    *metalsim_controls() = (struct metalsim_controls){.encode_only = true};
-    metalsim_reset_counts();
-    if (metalsim_available(why, sizeof why))
-        return;
-    print_message("  skipped: %s\n", why);
-    skip();
-}
-
-static void assert_nothing_left(void)
-{
-    if (metalsim_counts().live_objects != 0)
-        fail_msg("still there: %s", metalsim_live());
-    assert_int_equal(metalsim_counts().autoreleased_without_pool, 0);
-}
 
 /* A start with kernels kept in `folder`: how many it compiled and found, as Metal counts and as we do. */
 struct start {
@@ -94,7 +75,7 @@ static size_t list(const char *folder, char *path, size_t size)
 static void a_second_start_compiles_nothing(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(true);
     char *parent = test_folder_make();
     struct test_path folder = test_path_join(parent, "kernels"); /* is made */
     expect(start_with(NULL, GS_PRECISION_EXACT), N_KERNEL, "no folder");
@@ -115,7 +96,7 @@ static void a_second_start_compiles_nothing(void **state)
 static void kept_kernels_compute_the_same(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(true);
     *metalsim_controls() = (struct metalsim_controls){0};
     char *folder = test_folder_make();
     struct tiny_options tiny = tiny_options_default();
@@ -150,7 +131,7 @@ static void kept_kernels_compute_the_same(void **state)
 static void another_system_makes_it_stale(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(true);
     char *folder = test_folder_make();
     expect(start_with(folder, GS_PRECISION_EXACT), N_KERNEL, "kept in ");
     metalsim_controls()->system = "Version 14.1 (Build 23B74)";
@@ -175,7 +156,7 @@ static void spoil(const char *path, int how)
 static void a_damaged_file_is_replaced(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(true);
     char *folder = test_folder_make(), path[1024] = "";
     expect(start_with(folder, GS_PRECISION_EXACT), N_KERNEL, "kept in ");
     assert_int_equal(list(folder, path, sizeof path), 1);
@@ -191,7 +172,7 @@ static void a_damaged_file_is_replaced(void **state)
 static void a_folder_that_cannot_be_written_is_a_note(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(true);
     char *folder = test_folder_make();
     struct test_path file = test_path_join(folder, "file"), below = test_path_join(file.text, "below");
     FILE *made = fopen(file.text, "wb");
@@ -215,7 +196,7 @@ static void a_folder_that_cannot_be_written_is_a_note(void **state)
 static void a_folder_of_others_is_not_believed(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(true);
     static const mode_t open_to[] = {0720, 0702};
     char *folder = test_folder_make();
     expect(start_with(folder, GS_PRECISION_EXACT), N_KERNEL, "kept in ");
@@ -233,7 +214,7 @@ static void a_folder_of_others_is_not_believed(void **state)
 static void any_call_may_fail(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(true);
     char *folder = test_folder_make(), path[1024];
     struct gs_device_options options = {.n_threads = 1, .cache_folder = folder};
     struct gs_error error;

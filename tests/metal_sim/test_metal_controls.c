@@ -4,23 +4,12 @@
  * window is short. Another model and its golden as arguments: the same on it, all that it can show.
  */
 #include "engine/verify.h"
-#include "tests/metal_sim/metal_stand_in.h"
-#include "tests/support/check.h"
+#include "tests/metal_sim/around.h"
 
 #define MODEL  "tests/golden/models/one-layer"
 #define GOLDEN "tests/golden/data/one-layer.safetensors"
 
 static const char *model = MODEL, *golden = GOLDEN;
-
-static void need_simulator(void)
-{
-    char why[METALSIM_MESSAGE];
-    *metalsim_controls() = (struct metalsim_controls){0};
-    if (metalsim_available(why, sizeof why))
-        return;
-    print_message("  skipped: %s\n", why);
-    skip();
-}
 
 static void every_control_behaves(void **state)
 {
@@ -29,7 +18,7 @@ static void every_control_behaves(void **state)
     print_message("  not under a sanitizer: skipped\n"); /* minutes, of a host that other tests run there */
     skip();
 #endif
-    need_simulator();
+    need_stand_in(false);
     struct gs_controls_report report;
     struct gs_error error;
     struct gs_verify_options options = {.golden = golden, .backend = "metal", .n_threads = 1};

@@ -5,8 +5,7 @@
 #include "backend/metal/backend.h"
 #include "backend/metal/device.h"
 #include "engine/engine.h"
-#include "tests/metal_sim/metal_stand_in.h"
-#include "tests/support/check.h"
+#include "tests/metal_sim/around.h"
 #include "tests/support/loaded.h"
 
 #include <stdio.h>
@@ -20,30 +19,12 @@ static const struct gs_backend *const metal = &gs_backend_metal;
 static const struct gs_device_options exact = {.precision = GS_PRECISION_EXACT, .n_threads = 1};
 static const struct gs_device_options fast = {.precision = GS_PRECISION_FAST, .n_threads = 1};
 
-static void need_simulator(bool encode_only)
-{
-    char why[METALSIM_MESSAGE];
-    *metalsim_controls() = (struct metalsim_controls){.encode_only = encode_only};
-    metalsim_reset_counts();
-    if (metalsim_available(why, sizeof why))
-        return;
-    print_message("  skipped: %s\n", why);
-    skip();
-}
-
-static void assert_nothing_left(void)
-{
-    if (metalsim_counts().live_objects != 0)
-        fail_msg("still there: %s", metalsim_live());
-    assert_int_equal(metalsim_counts().autoreleased_without_pool, 0);
-}
-
 /* ---------------------------------------------------------------- devices */
 
 static void no_device_is_told_in_one_line(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     char description[200];
     struct gs_device *device = NULL;
     struct gs_error error;
@@ -62,7 +43,7 @@ static void no_device_is_told_in_one_line(void **state)
 static void refusals_name_what_would_be_right(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct gs_device *device = NULL;
     struct gs_error error;
     struct gs_device_options second = {.index = 1}, three = {.levers = {.simdgroups = 3}};
@@ -82,7 +63,7 @@ static void refusals_name_what_would_be_right(void **state)
 static void a_failed_compile_shows_the_message(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     static const char bad[] =
         "#include <metal_stdlib>\nkernel void gs_x(device float *a [[buffer(0)]]) { a[0] = y; }\n";
     struct gs_metal m;
@@ -117,6 +98,30 @@ static gs_status open_metal(const struct gs_weights *weights, const struct gs_de
 {
     gs_status status = metal->open(options, out, error);
     return status == GS_OK ? metal->load(*out, weights, NULL, NULL, error) : status;
+}
+
+/* The same where it must not fail. */
+static struct gs_device *start(const struct gs_weights *weights, const struct gs_device_options *options)
+{
+    struct gs_device *device = NULL;
+    struct gs_error error;
+    assert_ok(open_metal(weights, options, &device, &error), &error);
+    return device;
+}
+
+static struct gs_kv *new_kv(struct gs_device *device, int64_t capacity)
+{
+    struct gs_kv *kv = NULL;
+    struct gs_error error;
+    assert_ok(metal->kv_create(device, capacity, &kv, &error), &error);
+    return kv;
+}
+
+/* The last of the device, and that nothing outlives it. */
+static void stop(struct gs_device *device)
+{
+    metal->close(device);
+    assert_nothing_left();
 }
 
 static gs_status step(struct gs_device *device, struct gs_kv *kv, size_t n, enum gs_want want,
@@ -165,7 +170,7 @@ static gs_status run_all(const struct loaded *model, const struct gs_device_opti
 static void any_call_may_fail(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     static const struct gs_device_options legacy = {.levers = {.decode = GS_DECODE_LEGACY}, .n_threads = 1};
     const struct gs_device_options *kinds[] = {&fast, &legacy};
     struct loaded model = open_model();
@@ -198,7 +203,7 @@ static void any_call_may_fail(void **state)
 static void a_lost_device_is_told(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct loaded model = open_model();
     struct gs_error error = {0};
     metalsim_reset_counts();
@@ -220,17 +225,15 @@ static void a_lost_device_is_told(void **state)
 static void cancelled_steps_change_nothing(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct loaded model = open_model();
-    struct gs_device *device = NULL;
-    struct gs_kv *kv = NULL;
+    struct gs_device *device = start(model.weights, &fast);
     struct gs_error error;
     _Atomic bool cancelled = true;
     int32_t tokens[200] = {0}, bad = N_VOCAB;
-    assert_ok(open_metal(model.weights, &fast, &device, &error), &error);
     assert_fails(metal->load(device, model.weights, NULL, NULL, &error), GS_INVALID_ARGUMENT, "already",
                  &error);
-    assert_ok(metal->kv_create(device, 250, &kv, &error), &error);
+    struct gs_kv *kv = new_kv(device, 250);
     assert_ok(step(device, kv, 90, GS_WANT_LAST, &error), &error);
     assert_ok(metal->forward(device, NULL, 0, NULL, &error), &error);
     struct gs_step some = {kv, tokens, 150, GS_WANT_LAST, NULL}, over = {kv, tokens, 161, GS_WANT_LAST, NULL};
@@ -243,8 +246,7 @@ static void cancelled_steps_change_nothing(void **state)
                  &error);
     assert_int_equal(metal->kv_length(kv), 90);
     metal->kv_free(kv);
-    metal->close(device);
-    assert_nothing_left();
+    stop(device);
     loaded_close(&model);
 }
 
@@ -252,7 +254,7 @@ static void cancelled_steps_change_nothing(void **state)
 static void auto_goes_on_without_it(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct loaded model = open_model();
     struct gs_engine *engine = NULL;
     struct gs_error error;
@@ -282,16 +284,12 @@ static void auto_goes_on_without_it(void **state)
 static void rings_say_how_far_back_they_reach(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct loaded model = open_model();
-    struct gs_device *device = NULL;
-    struct gs_kv *kv = NULL, *copy = NULL, *small = NULL;
+    struct gs_device *device = start(model.weights, &exact);
+    struct gs_kv *kv = new_kv(device, 600), *copy = new_kv(device, 600), *small = new_kv(device, 100);
     struct gs_buffer bytes = {0};
     struct gs_error error;
-    assert_ok(open_metal(model.weights, &exact, &device, &error), &error);
-    assert_ok(metal->kv_create(device, 600, &kv, &error), &error);
-    assert_ok(metal->kv_create(device, 600, &copy, &error), &error);
-    assert_ok(metal->kv_create(device, 100, &small, &error), &error);
     assert_ok(step(device, kv, 200, GS_WANT_NONE, &error), &error);
     assert_int_equal(metal->kv_truncate(kv, 150), 150); /* nothing of the ring was overwritten */
     assert_ok(step(device, kv, 250, GS_WANT_NONE, &error), &error);
@@ -310,8 +308,7 @@ static void rings_say_how_far_back_they_reach(void **state)
     metal->kv_free(kv);
     metal->kv_free(copy);
     metal->kv_free(small);
-    metal->close(device);
-    assert_nothing_left();
+    stop(device);
     loaded_close(&model);
 }
 
@@ -328,7 +325,7 @@ static size_t count_log(const char *message)
 static void a_model_beyond_the_working_set_is_refused(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct loaded model = open_model();
     struct gs_device *device = NULL;
     struct gs_error error;
@@ -338,15 +335,13 @@ static void a_model_beyond_the_working_set_is_refused(void **state)
     metal->close(device);
     /* What is there is what is told, and caches come out of it. */
     metalsim_controls()->working_set = 64 << 20;
-    assert_ok(open_metal(model.weights, &exact, &device, &error), &error);
+    device = start(model.weights, &exact);
     uint64_t before = metal->memory_available(device), cache = metal->kv_bytes(device, CAPACITY);
-    struct gs_kv *kv = NULL;
     assert_true(before > cache && before < 64u << 20);
-    assert_ok(metal->kv_create(device, CAPACITY, &kv, &error), &error);
+    struct gs_kv *kv = new_kv(device, CAPACITY);
     assert_int_equal(metal->memory_available(device), before - cache);
     metal->kv_free(kv);
-    metal->close(device);
-    assert_nothing_left();
+    stop(device);
     loaded_close(&model);
 }
 
@@ -354,19 +349,17 @@ static void a_model_beyond_the_working_set_is_refused(void **state)
 static void buffers_are_split_where_they_must(void **state)
 {
     (void)state;
-    need_simulator(false);
+    need_stand_in(false);
     struct loaded model = open_model();
     struct gs_error error;
     float expected[N_VOCAB], found[N_VOCAB];
     size_t n_windows[2];
     for (int small = 0; small < 2; small++) {
-        struct gs_device *device = NULL;
-        struct gs_kv *kv = NULL;
         *metalsim_controls() = (struct metalsim_controls){.log = true, .max_buffer = small ? 220 << 10 : 0};
         metalsim_clear_log();
-        assert_ok(open_metal(model.weights, &exact, &device, &error), &error);
+        struct gs_device *device = start(model.weights, &exact);
         n_windows[small] = count_log("newBufferWithBytesNoCopy:");
-        assert_ok(metal->kv_create(device, 100, &kv, &error), &error);
+        struct gs_kv *kv = new_kv(device, 100);
         assert_ok(step(device, kv, 3, GS_WANT_LAST, &error), &error);
         memcpy(small ? found : expected, metal->logits(device, 0), sizeof found);
         metal->kv_free(kv);
@@ -378,8 +371,7 @@ static void buffers_are_split_where_they_must(void **state)
     struct gs_device *device = NULL;
     *metalsim_controls() = (struct metalsim_controls){.max_buffer = 16 << 10, .encode_only = true};
     assert_fails(open_metal(model.weights, &exact, &device, &error), GS_OUT_OF_MEMORY, "at most", &error);
-    metal->close(device);
-    assert_nothing_left();
+    stop(device);
     loaded_close(&model);
 }
 
@@ -398,13 +390,11 @@ static long find_log(const char *message, bool last)
 static void messages_come_in_order(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct loaded model = open_model();
-    struct gs_device *device = NULL;
-    struct gs_kv *kv = NULL;
+    struct gs_device *device = start(model.weights, &exact);
+    struct gs_kv *kv = new_kv(device, CAPACITY);
     struct gs_error error;
-    assert_ok(open_metal(model.weights, &exact, &device, &error), &error);
-    assert_ok(metal->kv_create(device, CAPACITY, &kv, &error), &error);
     metalsim_controls()->log = true;
     metalsim_clear_log();
     assert_ok(step(device, kv, 1, GS_WANT_LAST, &error), &error);
@@ -420,8 +410,7 @@ static void messages_come_in_order(void **state)
     assert_int_equal(count_log(" setBytes:"), 2 * 6 + 2);
     assert_int_equal(count_log(" setComputePipelineState:"), 2 * 6 + 2);
     metal->kv_free(kv);
-    metal->close(device);
-    assert_nothing_left();
+    stop(device);
     loaded_close(&model);
 }
 
@@ -557,20 +546,17 @@ static struct taken decode_one(struct gs_device *device, struct gs_kv *kv, int64
 static void a_token_of_the_20b_takes_so_much(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     struct shape *shape = open_20b();
-    struct gs_error error;
     static const char *const names[] = {"fused", "legacy", "serial", "staged"};
     for (int decode = 0; decode < GS_DECODE_COUNT; decode++) {
         bool many = decode == GS_DECODE_LEGACY || decode == GS_DECODE_STAGED;
         bool sequence = decode == GS_DECODE_LEGACY || decode == GS_DECODE_SERIAL;
         struct gs_device_options options = exact;
-        struct gs_device *device = NULL;
-        struct gs_kv *kv = NULL;
         options.levers.decode = (enum gs_decode)decode;
-        assert_ok(open_metal(&shape->weights, &options, &device, &error), &error);
+        struct gs_device *device = start(&shape->weights, &options);
         assert_true(device->mapped_bytes > 12ull << 30 && device->copied_bytes < 64 << 20);
-        assert_ok(metal->kv_create(device, 600, &kv, &error), &error);
+        struct gs_kv *kv = new_kv(device, 600);
         struct taken near = decode_one(device, kv, 10), far = decode_one(device, kv, 500);
         print_message("%s: %llu command buffers, %llu encoders, %llu dispatches (%llu at 500), %.4f GB\n",
                       names[decode], (unsigned long long)near.command_buffers,
@@ -594,16 +580,14 @@ static void a_token_of_the_20b_takes_so_much(void **state)
 static void a_chain_of_the_20b_takes_a_buffer_a_token(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     enum { N = 16 };
     struct shape *shape = open_20b();
-    struct gs_device *device = NULL;
-    struct gs_kv *kv = NULL;
+    struct gs_device *device = start(&shape->weights, &exact);
+    struct gs_kv *kv = new_kv(device, 300);
     struct gs_error error;
     struct gs_backend_stats before;
     int32_t out[N];
-    assert_ok(open_metal(&shape->weights, &exact, &device, &error), &error);
-    assert_ok(metal->kv_create(device, 300, &kv, &error), &error);
     metal->stats(device, &before);
     assert_ok(metal->chain(device, kv, 1, NULL, out, N, &error), &error);
     struct taken taken = since(device, &before);
@@ -612,8 +596,7 @@ static void a_chain_of_the_20b_takes_a_buffer_a_token(void **state)
     assert_int_equal(taken.dispatches, N * (24 * 6 + 3));
     assert_int_equal(taken.bytes, N * BYTES_20B);
     metal->kv_free(kv);
-    metal->close(device);
-    assert_nothing_left();
+    stop(device);
     close_20b(shape);
 }
 
@@ -621,19 +604,18 @@ static void a_chain_of_the_20b_takes_a_buffer_a_token(void **state)
 static void a_batch_of_the_20b_reads_weights_once(void **state)
 {
     (void)state;
-    need_simulator(true);
+    need_stand_in(true);
     enum { N = 8 };
     static const int32_t token = 1;
     struct shape *shape = open_20b();
-    struct gs_device *device = NULL;
+    struct gs_device *device = start(&shape->weights, &fast);
     struct gs_kv *kv[N];
     struct gs_step steps[N];
     struct gs_error error;
     struct gs_backend_stats before;
     uint64_t threadgroups[2];
-    assert_ok(open_metal(&shape->weights, &fast, &device, &error), &error);
     for (size_t i = 0; i < N; i++) {
-        assert_ok(metal->kv_create(device, 300, &kv[i], &error), &error);
+        kv[i] = new_kv(device, 300);
         steps[i] = (struct gs_step){.kv = kv[i], .tokens = &token, .n_tokens = 1, .want = GS_WANT_LAST};
     }
     for (size_t k = 0; k < 2; k++) {
@@ -654,8 +636,7 @@ static void a_batch_of_the_20b_reads_weights_once(void **state)
     assert_int_equal(threadgroups[1] - threadgroups[0], added);
     for (size_t i = 0; i < N; i++)
         metal->kv_free(kv[i]);
-    metal->close(device);
-    assert_nothing_left();
+    stop(device);
     close_20b(shape);
 }
 

@@ -3,14 +3,11 @@
  * the scalar CPU code. (The kernels of large steps: test_metal_prefill.c.)
  */
 #include "model/mxfp4.h"
+#include "tests/metal_sim/around.h"
 #include "tests/metal_sim/kernel_fixture.h"
-#include "tests/metal_sim/metal_sim.h"
-#include "tests/support/check.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-#define FLOAT_TOLERANCE 2e-5 /* of the largest value: float32 sums in another order */
 
 static const uint32_t simdgroup_choices[] = {1, 2, 4, 8};
 
@@ -19,8 +16,7 @@ static void test_language(void **state)
 {
     (void)state;
     static char message[METALSIM_MESSAGE];
-    if (!metalsim_available(message, sizeof message))
-        skip();
+    need_simulator();
     if (!metalsim_check_strict(fixture_source(), message, sizeof message))
         fail_msg("%s", message);
 }
@@ -59,40 +55,13 @@ static void test_dequantize_is_bit_exact(void **state)
 
 static void set_rows(struct fixture *f, uint32_t n, uint32_t n_timeline, uint32_t first_position)
 {
-    struct gs_metal_row *rows = fixture_output(f, GS_METAL_ROWS, n * sizeof *rows);
-    memset(rows, 0, n * sizeof *rows);
-    f->args.n_rows = n;
+    struct gs_metal_row *rows = fixture_rows(f, n, first_position);
     for (uint32_t t = 0; t < n; t++) {
         rows[t].token = (int32_t)fixture_random(f, f->args.n_vocab);
         rows[t].timeline = (int32_t)(t % n_timeline);
         rows[t].position = (int32_t)(first_position + t / n_timeline);
         rows[t].logit_source = (int32_t)(n - 1 - t);
         rows[t].chosen_at = (int32_t)(n - 1 - t);
-    }
-}
-
-/* Caches of n_timeline timelines; layer 1 of 2 is the one that is asked for. */
-static void set_kv(struct fixture *f, uint32_t n_timeline, uint32_t n_slot)
-{
-    f->args.n_layer = 2;
-    f->args.layer = 1;
-    struct gs_metal_kv_layer *table =
-        fixture_output(f, GS_METAL_KV_TABLE, n_timeline * 2 * sizeof(struct gs_metal_kv_layer));
-    size_t element = f->tuning.kv_f32 ? 4 : 2, at = 0;
-    for (uint32_t i = 0; i < n_timeline * 2; i++) {
-        uint32_t slots = n_slot + i / 2;
-        size_t size = (size_t)f->args.n_kv_head * slots * f->args.d_head * element;
-        table[i] =
-            (struct gs_metal_kv_layer){.keys = at, .values = at + (size + 15) / 16 * 16, .n_slot = slots};
-        at += (size + 15) / 16 * 16 * 2;
-    }
-    uint8_t *kv = fixture_output(f, GS_METAL_KV, at);
-    for (size_t i = 0; i + element <= at; i += element) {
-        float value = fixture_uniform(f, -1.0f, 1.0f);
-        if (f->tuning.kv_f32)
-            memcpy(kv + i, &value, 4);
-        else
-            memcpy(kv + i, (const uint8_t *)&value + 2, 2);
     }
 }
 
@@ -170,7 +139,7 @@ static void run_attention_in(const struct attention_case *c, bool store)
     f.tuning.kv_f32 = c->kv_f32;
     f.args.store_kv = store;
     uint32_t n = 3, width = (c->n_head + 2 * c->n_kv_head) * c->d_head;
-    set_kv(&f, 2, 3);
+    fixture_kv(&f, 2, 3, false);
     set_rows(&f, n, 2, 5);
     float *matrices[3];
     for (uint32_t m = 0; m < 3; m++) {
@@ -250,19 +219,14 @@ static void test_attention_out(void **state)
 /* ---------------------------------------------------------------- attention */
 
 /* Without and with a split: near the CPU's, and of the same bits. */
-static void run_attention(uint32_t d, uint32_t n_head, uint32_t n_kv_head, uint32_t window, uint32_t position,
-                          uint32_t kv_f32)
+static void run_attention(const struct attention_shape *s, uint32_t position)
 {
     struct fixture f;
+    uint32_t d = s->d_head, n_head = s->n_head;
     fixture_init(&f, position + d);
-    f.args.d_head = d;
-    f.args.n_head = n_head;
-    f.args.n_kv_head = n_kv_head;
-    f.args.window = window;
-    f.args.attention_scale = 1.0f / sqrtf((float)d);
-    f.tuning.kv_f32 = kv_f32;
-    uint32_t n = 3, width = (n_head + 2 * n_kv_head) * d, n_ctx = position + 2;
-    set_kv(&f, 2, window > 0 ? window + 1 : n_ctx);
+    fixture_attention(&f, s);
+    uint32_t n = 3, width = (n_head + 2 * s->n_kv_head) * d, n_ctx = position + 2;
+    fixture_kv(&f, 2, s->window > 0 ? s->window + 1 : n_ctx, false);
     set_rows(&f, n, 2, position);
     fixture_floats(&f, GS_METAL_QKV, (size_t)n * width, 4.0f);
     fixture_floats(&f, GS_METAL_SINKS, n_head, 3.0f);
@@ -278,7 +242,7 @@ static void run_attention(uint32_t d, uint32_t n_head, uint32_t n_kv_head, uint3
     }
     memcpy(whole, attended, n * size);
 
-    f.args.n_split = gs_metal_n_split(n_ctx, window) + 1; /* one more than needed: it must do no harm */
+    f.args.n_split = gs_metal_n_split(n_ctx, s->window) + 1; /* one more than needed: it must do no harm */
     attended = fixture_output(&f, GS_METAL_ATTENDED, n * size);
     fixture_output(&f, GS_METAL_PARTIALS, gs_metal_partials_bytes(&f.args, n, f.args.n_split));
     fixture_run(&f, GS_METAL_ATTENTION);
@@ -292,16 +256,17 @@ static void run_attention(uint32_t d, uint32_t n_head, uint32_t n_kv_head, uint3
 static void test_attention(void **state)
 {
     (void)state;
-    run_attention(8, 6, 2, 0, 0, 1);
-    run_attention(64, 8, 1, 0, 37, 0);
-    run_attention(64, 4, 2, 0, 600, 0);
-    run_attention(6, 3, 1, 0, 300, 1);
-    run_attention(10, 3, 3, 0, 255, 0);
-    run_attention(64, 2, 1, 128, 300, 0);
-    run_attention(16, 6, 2, 5, 3, 1);
-    run_attention(16, 22, 2, 5, 100, 0); /* eleven heads a kv head, eight a threadgroup */
-    run_attention(256, 1, 1, 0, 64, 1);
-    run_attention(40, 2, 1, 300, 400, 1); /* a window of more than a chunk */
+    static const struct {
+        struct attention_shape shape;
+        uint32_t position;
+    } cases[] = {
+        {{8, 6, 2, 0, 1}, 0},    {{64, 8, 1, 0, 0}, 37},    {{64, 4, 2, 0, 0}, 600},
+        {{6, 3, 1, 0, 1}, 300},  {{10, 3, 3, 0, 0}, 255},   {{64, 2, 1, 128, 0}, 300},
+        {{16, 6, 2, 5, 1}, 3},   {{16, 22, 2, 5, 0}, 100},  /* eleven heads a kv head, eight a threadgroup */
+        {{256, 1, 1, 0, 1}, 64}, {{40, 2, 1, 300, 1}, 400}, /* a window of more than a chunk */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run_attention(&cases[i].shape, cases[i].position);
 }
 
 /* A row of a window layer meets no slot outside its window: what is there is not a number. */
@@ -312,7 +277,7 @@ static void test_window_reads_no_more(void **state)
     fixture_init(&f, 5);
     f.args.window = 20;
     f.args.attention_scale = 1.0f;
-    set_kv(&f, 1, 30);
+    fixture_kv(&f, 1, 30, false);
     set_rows(&f, 1, 1, 100);
     uint32_t width = (f.args.n_head + 2 * f.args.n_kv_head) * f.args.d_head;
     fixture_floats(&f, GS_METAL_QKV, width, 1.0f);
@@ -402,21 +367,6 @@ static void test_router(void **state)
 
 /* ---------------------------------------------------------------- experts */
 
-static void choose_actives(struct fixture *f, uint32_t n)
-{
-    struct gs_metal_active *active =
-        fixture_output(f, GS_METAL_ACTIVE, (size_t)n * f->args.n_active * sizeof *active);
-    for (uint32_t t = 0; t < n; t++) { /* n_active of n_expert, ascending */
-        uint32_t left = f->args.n_active, k = 0;
-        for (uint32_t e = 0; e < f->args.n_expert; e++)
-            if (fixture_random(f, f->args.n_expert - e) < left) {
-                left--;
-                active[t * f->args.n_active + k++] =
-                    (struct gs_metal_active){(int32_t)e, fixture_uniform(f, 0.1f, 0.5f)};
-            }
-    }
-}
-
 #define N_MOE_SHAPES 6
 
 static void set_moe(struct fixture *f, uint32_t i)
@@ -431,8 +381,7 @@ static void set_moe(struct fixture *f, uint32_t i)
     f->args.n_active = f->args.n_ranks = shapes[i][3];
     f->tuning.mxfp4_simdgroups = i == 3 ? 8 : i == 0 ? 1 : i == 2 ? 4 : 2;
     f->tuning.scalar_load = i == 2;
-    f->args.n_rows = 2;
-    choose_actives(f, 2);
+    fixture_actives(f, 2, false);
 }
 
 /* With the clamp on both sides at work. */
@@ -445,24 +394,16 @@ static void test_moe_gate_up(void **state)
         set_moe(&f, i);
         uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active;
         float *weights = fixture_experts(&f, 2 * d_ff, d_model);
-        float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * 2 * d_ff, 9.0f);
-        float *normed = fixture_floats(&f, GS_METAL_NORMED, (size_t)2 * d_model, 3.0f);
+        fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * 2 * d_ff, 9.0f);
+        fixture_floats(&f, GS_METAL_NORMED, (size_t)2 * d_model, 3.0f);
         float *activated = fixture_output(&f, GS_METAL_ACTIVATED, (size_t)2 * n_active * d_ff * 4);
         uint32_t *past_limit = fixture_output(&f, GS_METAL_OUT, sizeof *past_limit);
         *past_limit = 5;
         fixture_run(&f, GS_METAL_MOE_GATE_UP);
         assert_int_equal(*past_limit, 5); /* counted under a control alone */
-        const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
-        float *expected = malloc((size_t)3 * d_ff * sizeof *expected),
-              *legacy = malloc(f.buffers[GS_METAL_ACTIVATED].size);
-        assert_true(expected && legacy);
-        for (uint32_t route = 0; route < 2 * n_active; route++) {
-            size_t row = (size_t)active[route].expert * 2 * d_ff;
-            cpu_linear(weights + row * d_model, bias + row, normed + route / n_active * d_model, 2 * d_ff,
-                       d_model, expected);
-            cpu_activate(&f, expected, expected + 2 * d_ff);
-            expect_close("activated", activated + route * d_ff, expected + 2 * d_ff, d_ff, FLOAT_TOLERANCE);
-        }
+        expect_activated(&f, weights);
+        float *legacy = malloc(f.buffers[GS_METAL_ACTIVATED].size);
+        assert_non_null(legacy);
         /* One expert after the other: the same bits. */
         memcpy(legacy, activated, f.buffers[GS_METAL_ACTIVATED].size);
         fixture_output(&f, GS_METAL_ACTIVATED, (size_t)2 * n_active * d_ff * 4);
@@ -470,7 +411,6 @@ static void test_moe_gate_up(void **state)
         for (f.args.first_rank = 0; f.args.first_rank < n_active; f.args.first_rank++)
             fixture_run_once(&f, GS_METAL_MOE_GATE_UP, 0);
         assert_memory_equal(f.buffers[GS_METAL_ACTIVATED].data, legacy, f.buffers[GS_METAL_ACTIVATED].size);
-        free(expected);
         free(legacy);
         free(weights);
         fixture_free(&f);
@@ -486,26 +426,16 @@ static void test_moe_down(void **state)
         set_moe(&f, i);
         uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active;
         float *weights = fixture_experts(&f, d_model, d_ff);
-        float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * d_model, 1.0f);
-        float *activated = fixture_floats(&f, GS_METAL_ACTIVATED, (size_t)2 * n_active * d_ff, 3.0f);
+        fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * d_model, 1.0f);
+        fixture_floats(&f, GS_METAL_ACTIVATED, (size_t)2 * n_active * d_ff, 3.0f);
         float *hidden = fixture_floats(&f, GS_METAL_HIDDEN, (size_t)2 * d_model, 1.0f);
         size_t size = (size_t)2 * d_model * sizeof(float);
-        float *before = malloc(size), *row = malloc(size), *moe = calloc(1, size), *sum = malloc(size);
-        assert_true(before && row && moe && sum);
+        float *before = malloc(size), *moe = malloc(size), *sum = malloc(size);
+        assert_true(before && moe && sum);
         memcpy(before, hidden, size);
-        const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
-        for (uint32_t route = 0; route < 2 * n_active; route++) {
-            size_t at = (size_t)active[route].expert * d_model, t = route / n_active;
-            cpu_linear(weights + at * d_ff, bias + at, activated + route * d_ff, d_model, d_ff, row);
-            for (uint32_t r = 0; r < d_model; r++)
-                moe[t * d_model + r] += row[r] * active[route].weight;
-        }
-        for (uint32_t r = 0; r < 2 * d_model; r++)
-            sum[r] = before[r] + moe[r];
         float *projected = fixture_output(&f, GS_METAL_PROJECTED, size);
         fixture_run(&f, GS_METAL_MOE_DOWN);
-        expect_close("moe", projected, moe, 2 * d_model, FLOAT_TOLERANCE);
-        expect_close("hidden", hidden, sum, 2 * d_model, FLOAT_TOLERANCE);
+        expect_experts_down(&f, weights, before);
         /* One expert after the other: the same bits. */
         memcpy(moe, projected, size);
         memcpy(sum, hidden, size);
@@ -517,7 +447,6 @@ static void test_moe_down(void **state)
         assert_memory_equal(projected, moe, size);
         assert_memory_equal(hidden, sum, size);
         free(before);
-        free(row);
         free(moe);
         free(sum);
         free(weights);
@@ -601,7 +530,7 @@ static void test_control_of_ring(void **state)
     struct fixture f;
     fixture_init(&f, 63);
     f.tuning.control = GS_METAL_CONTROL_KV_RING;
-    set_kv(&f, 1, 4);
+    fixture_kv(&f, 1, 4, false);
     set_rows(&f, 4, 1, 2); /* positions 2 ... 5 of four slots: into 2, 3, 1, 2 */
     uint32_t d = f.args.d_head, width = (f.args.n_head + 2 * f.args.n_kv_head) * d;
     float *qkv = fixture_floats(&f, GS_METAL_QKV, (size_t)4 * width, 1.0f);
@@ -747,11 +676,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_head_and_greedy),
         cmocka_unit_test(test_sampling),
     };
-    int failed = 0, n_mode = fixture_arguments(argc, argv) ? 2 : 1;
-    for (int fast_math = 0; fast_math < n_mode; fast_math++) { /* fast math is Metal's default */
-        fixture_open(fast_math != 0);
-        failed += cmocka_run_group_tests_name(fast_math ? "fast math" : "precise math", tests, NULL, NULL);
-        fixture_close();
-    }
-    return failed;
+    return fixture_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

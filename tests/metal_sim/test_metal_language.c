@@ -3,9 +3,8 @@
  * the error, or none where it must be accepted. Strict mode judges address spaces, types and the language
  * version; flat mode what only the compiler of the whole kernel sees.
  */
-#include "tests/metal_sim/metal_sim.h"
+#include "tests/metal_sim/around.h"
 #include "tests/metal_sim/scan.h"
-#include "tests/support/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,14 +28,6 @@ static const char *source_of(const char *before, const char *piece)
     static char source[4096];
     snprintf(source, sizeof source, form, before, piece);
     return source;
-}
-
-static void need_simulator(void)
-{
-    if (metalsim_available(message, sizeof message))
-        return;
-    print_message("  skipped: %s\n", message);
-    skip();
 }
 
 struct piece {

@@ -5,10 +5,9 @@
 #include "backend/metal/backend.h"
 #include "backend/metal/measure.h"
 #include "engine/verify.h"
-#include "tests/metal_sim/metal_sim.h"
-#include "tests/support/check.h"
+#include "tests/metal_sim/around.h"
 #include "tests/support/files.h"
-#include "tests/support/loaded.h"
+#include "tests/support/pair.h"
 #include "tests/support/tiny_gguf.h"
 
 #include <math.h>
@@ -16,153 +15,48 @@
 #include <stdlib.h>
 
 #define N_TOKENS 40
-#define N_VOCAB  128
 #define CAPACITY 400
 #define DEMO     "models/demo"
 
 static const struct gs_backend *const metal = &gs_backend_metal;
 
-static void need_simulator(void)
+static const struct gs_device_options exact = {.precision = GS_PRECISION_EXACT};
+static const struct gs_device_options fast = {.precision = GS_PRECISION_FAST};
+
+/* Two layers are enough, and the simulator is slow. */
+static struct pair open_pair(enum pair_shape shape, const struct gs_device_options *device)
 {
-    char why[METALSIM_MESSAGE];
-    if (metalsim_available(why, sizeof why))
-        return;
-    print_message("  skipped: %s\n", why);
-    skip();
+    struct tiny_options options = pair_options(shape, 2);
+    return pair_open(&options, metal, device);
 }
 
 /* ---------------------------------------------------------------- a model on both */
-
-struct pair {
-    struct loaded cpu, metal; /* metal borrows the cpu's weights */
-};
-
-static struct pair make_pair(struct loaded cpu, const struct gs_device_options *options)
-{
-    struct pair pair = {cpu, cpu};
-    struct gs_error error;
-    pair.metal.backend = metal;
-    assert_ok(metal->open(options, &pair.metal.device, &error), &error);
-    assert_ok(metal->load(pair.metal.device, cpu.weights, NULL, NULL, &error), &error);
-    return pair;
-}
-
-static struct pair open_pair(const struct tiny_options *options, const struct gs_device_options *device)
-{
-    struct tiny_model *model = tiny_model_make(options);
-    struct loaded cpu = loaded_open(model, 1);
-    tiny_model_free(model);
-    return make_pair(cpu, device);
-}
-
-static void close_pair(struct pair *pair)
-{
-    metal->close(pair->metal.device);
-    loaded_close(&pair->cpu);
-}
-
-static void make_tokens(int32_t *tokens, size_t n, unsigned seed)
-{
-    for (size_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        tokens[i] = (int32_t)(seed >> 24) % N_VOCAB;
-    }
-}
-
-static float *run_alone(const struct loaded *loaded, const int32_t *tokens, size_t n, size_t piece)
-{
-    float *logits = calloc(n * N_VOCAB, sizeof *logits);
-    struct gs_kv *kv = loaded_kv(loaded, CAPACITY);
-    loaded_run(loaded, kv, tokens, n, piece, logits);
-    loaded->backend->kv_free(kv);
-    return logits;
-}
-
-/* The smallest cosine of any position, and the largest difference over the largest value. */
-static void compare(const float *a, const float *b, size_t n, double least_cosine, double most_error,
-                    const char *what)
-{
-    double largest = 0.0, difference = 0.0, worst = 1.0;
-    for (size_t t = 0; t < n; t++) {
-        double aa = 0.0, bb = 0.0, ab = 0.0;
-        for (size_t i = t * N_VOCAB; i < (t + 1) * N_VOCAB; i++) {
-            aa += (double)a[i] * a[i], bb += (double)b[i] * b[i], ab += (double)a[i] * b[i];
-            largest = fmax(largest, fabs((double)a[i]));
-            difference = fmax(difference, isfinite(b[i]) ? fabs((double)a[i] - b[i]) : 1e9);
-        }
-        worst = fmin(worst, ab / sqrt(aa * bb));
-    }
-    print_message("%-28s worst cosine 1 - %.2e, largest error %.2e\n", what, 1.0 - worst,
-                  difference / largest);
-    assert_true(worst >= least_cosine);
-    assert_true(difference / largest <= most_error);
-}
-
-static void assert_same_bits(const float *a, const float *b, size_t n, const char *what)
-{
-    if (memcmp(a, b, n * sizeof *a) != 0)
-        fail_msg("%s: other bits", what);
-}
-
-struct shape {
-    const char *name;
-    int64_t d_model, d_head, n_head, n_kv_head, n_expert, n_active, d_ff, window;
-    enum gs_dtype dense;
-};
-
-static const struct shape shapes[] = {
-    {"default", 64, 16, 8, 2, 8, 2, 96, 16, GS_DTYPE_BF16},
-    {"float32", 64, 16, 8, 2, 8, 2, 96, 16, GS_DTYPE_F32},
-    {"float16", 96, 8, 6, 3, 5, 3, 64, 7, GS_DTYPE_F16},
-    {"odd heads", 160, 10, 3, 1, 40, 5, 128, 33, GS_DTYPE_BF16},
-    /* All experts are active: rounding cannot turn a choice, so that fast can be held to a bar. */
-    {"no choice", 192, 64, 4, 2, 4, 4, 96, 16, GS_DTYPE_BF16},
-};
-
-static struct tiny_options options_of(const struct shape *shape)
-{
-    struct tiny_options options = tiny_options_default();
-    options.n_layer = 2;
-    options.n_vocab = N_VOCAB;
-    options.d_model = shape->d_model;
-    options.d_head = shape->d_head;
-    options.n_head = shape->n_head;
-    options.n_kv_head = shape->n_kv_head;
-    options.n_expert = shape->n_expert;
-    options.n_active = shape->n_active;
-    options.d_ff = shape->d_ff;
-    options.window = shape->window;
-    options.dense = shape->dense;
-    return options;
-}
-
-static const struct gs_device_options exact = {.precision = GS_PRECISION_EXACT};
-static const struct gs_device_options fast = {.precision = GS_PRECISION_FAST};
 
 static void logits_are_the_cpus(void **state)
 {
     (void)state;
     need_simulator();
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-        struct tiny_options options = options_of(&shapes[s]);
+    static const enum pair_shape shapes[] = {PAIR_DEFAULT, PAIR_FLOAT32, PAIR_FLOAT16, PAIR_ODD_HEADS,
+                                             PAIR_NO_CHOICE_SMALL};
+    for (unsigned s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         int32_t tokens[N_TOKENS];
-        make_tokens(tokens, N_TOKENS, 7 + (unsigned)s);
-        struct pair pair = open_pair(&options, &exact);
-        float *expected = run_alone(&pair.cpu, tokens, N_TOKENS, 256), *whole = NULL;
+        pair_tokens(tokens, N_TOKENS, 7 + s);
+        struct pair pair = open_pair(shapes[s], &exact);
+        float *expected = pair_logits(&pair.cpu, CAPACITY, tokens, N_TOKENS, 256), *whole = NULL;
         static const size_t pieces[] = {N_TOKENS, 1, 3};
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
             char what[60];
-            snprintf(what, sizeof what, "%s, %zu at a time", shapes[s].name, pieces[i]);
-            float *found = run_alone(&pair.metal, tokens, N_TOKENS, pieces[i]);
-            compare(expected, found, N_TOKENS, 1.0 - 1e-9, 1e-4, what);
+            snprintf(what, sizeof what, "%s, %zu at a time", pair_shape_name(shapes[s]), pieces[i]);
+            float *found = pair_logits(&pair.other, CAPACITY, tokens, N_TOKENS, pieces[i]);
+            assert_near(expected, found, N_TOKENS, 1.0 - 1e-9, 1e-4, what);
             if (whole)
-                assert_same_bits(whole, found, N_TOKENS * N_VOCAB, what);
+                assert_same_bits(whole, found, N_TOKENS * PAIR_VOCAB, what);
             free(i == 0 ? NULL : found);
             whole = i == 0 ? found : whole;
         }
         free(whole);
         free(expected);
-        close_pair(&pair);
+        pair_close(&pair);
     }
 }
 
@@ -171,24 +65,23 @@ static void fast_is_near(void **state)
 {
     (void)state;
     need_simulator();
-    struct tiny_options options = options_of(&shapes[4]);
     struct gs_device_options q8 = fast;
     int32_t tokens[N_TOKENS];
     q8.weights = GS_WEIGHTS_Q8;
-    make_tokens(tokens, N_TOKENS, 3);
+    pair_tokens(tokens, N_TOKENS, 3);
     for (int kind = 0; kind < 2; kind++) {
-        struct pair pair = open_pair(&options, kind == 0 ? &fast : &q8);
-        float *expected = run_alone(&pair.cpu, tokens, N_TOKENS, 256);
+        struct pair pair = open_pair(PAIR_NO_CHOICE_SMALL, kind == 0 ? &fast : &q8);
+        float *expected = pair_logits(&pair.cpu, CAPACITY, tokens, N_TOKENS, 256);
         static const size_t pieces[] = {N_TOKENS, 1, 18, 5};
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
             char what[60];
             snprintf(what, sizeof what, "fast%s, %zu at a time", kind == 0 ? "" : ", q8", pieces[i]);
-            float *found = run_alone(&pair.metal, tokens, N_TOKENS, pieces[i]);
-            compare(expected, found, N_TOKENS, 0.999, 0.05, what);
+            float *found = pair_logits(&pair.other, CAPACITY, tokens, N_TOKENS, pieces[i]);
+            assert_near(expected, found, N_TOKENS, 0.999, 0.05, what);
             free(found);
         }
         free(expected);
-        close_pair(&pair);
+        pair_close(&pair);
     }
 }
 
@@ -203,32 +96,22 @@ static void levers_keep_the_numbers(void **state)
         {GS_DECODE_SERIAL, 0, false}, {GS_DECODE_STAGED, 0, false}, {GS_DECODE_FUSED, 1, false},
         {GS_DECODE_FUSED, 2, false},
     };
-    struct tiny_options options = options_of(&shapes[0]);
     int32_t tokens[N];
-    make_tokens(tokens, N, 29);
+    pair_tokens(tokens, N, 29);
     float *first = NULL;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         struct gs_device_options device = {.levers = kinds[k]};
-        struct pair pair = open_pair(&options, &device);
-        float *found = run_alone(&pair.metal, tokens, N, 1);
+        struct pair pair = open_pair(PAIR_DEFAULT, &device);
+        float *found = pair_logits(&pair.other, CAPACITY, tokens, N, 1);
         if (first && kinds[k].simdgroups == 0)
-            assert_same_bits(first, found, N * N_VOCAB, "lever");
+            assert_same_bits(first, found, N * PAIR_VOCAB, "lever");
         else if (first) /* sums may have another order */
-            compare(first, found, N, 1.0 - 1e-9, 1e-5, kinds[k].simdgroups == 1 ? "1 a row" : "2 a row");
+            assert_near(first, found, N, 1.0 - 1e-9, 1e-5, kinds[k].simdgroups == 1 ? "1 a row" : "2 a row");
         free(k == 0 ? NULL : found);
         first = k == 0 ? found : first;
-        close_pair(&pair);
+        pair_close(&pair);
     }
     free(first);
-}
-
-static int32_t argmax(const float *logits)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < N_VOCAB; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
 }
 
 /* Tokens chosen on the device, without the host between, are those that the host would have chosen. */
@@ -237,14 +120,13 @@ static void chains_are_greedy_steps(void **state)
     (void)state;
     need_simulator();
     enum { N = 9, BEFORE = 3 };
-    struct tiny_options options = options_of(&shapes[0]);
     int32_t tokens[BEFORE], chosen[N];
-    float found[N_VOCAB], expected[N_VOCAB];
+    float found[PAIR_VOCAB], expected[PAIR_VOCAB];
     struct gs_error error;
-    make_tokens(tokens, BEFORE, 31);
+    pair_tokens(tokens, BEFORE, 31);
     for (int precision = 0; precision < 2; precision++) {
-        struct pair pair = open_pair(&options, precision == 0 ? &exact : &fast);
-        const struct loaded *l = &pair.metal;
+        struct pair pair = open_pair(PAIR_DEFAULT, precision == 0 ? &exact : &fast);
+        const struct loaded *l = &pair.other;
         struct gs_kv *kv = loaded_kv(l, CAPACITY), *other = loaded_kv(l, CAPACITY);
         loaded_run(l, kv, tokens, BEFORE, BEFORE, NULL);
         loaded_run(l, other, tokens, BEFORE, BEFORE, NULL);
@@ -254,17 +136,17 @@ static void chains_are_greedy_steps(void **state)
         int32_t next = 5;
         for (size_t i = 0; i < N; i++) {
             loaded_run(l, other, &next, 1, 1, expected);
-            next = argmax(expected);
+            next = pair_argmax(expected);
             assert_int_equal(chosen[i], next);
         }
-        assert_same_bits(expected, found, N_VOCAB, "the last logits of a chain");
-        assert_fails(metal->chain(l->device, kv, N_VOCAB, NULL, chosen, 2, &error), GS_INVALID_ARGUMENT,
+        assert_same_bits(expected, found, PAIR_VOCAB, "the last logits of a chain");
+        assert_fails(metal->chain(l->device, kv, PAIR_VOCAB, NULL, chosen, 2, &error), GS_INVALID_ARGUMENT,
                      "token id", &error);
         assert_fails(metal->chain(l->device, kv, 1, NULL, chosen, 257, &error), GS_INVALID_ARGUMENT,
                      "must be 1 to", &error);
         metal->kv_free(kv);
         metal->kv_free(other);
-        close_pair(&pair);
+        pair_close(&pair);
     }
 }
 
@@ -274,21 +156,20 @@ static void tokens_are_chosen_beside_logits(void **state)
     (void)state;
     need_simulator();
     enum { N = 5 };
-    struct tiny_options options = options_of(&shapes[0]);
-    struct pair pair = open_pair(&options, &exact);
-    const struct loaded *l = &pair.metal;
+    struct pair pair = open_pair(PAIR_DEFAULT, &exact);
+    const struct loaded *l = &pair.other;
     struct gs_kv *kv[N];
     struct gs_step steps[N];
     int32_t tokens[N];
     struct gs_error error;
-    make_tokens(tokens, N, 23);
+    pair_tokens(tokens, N, 23);
     for (size_t i = 0; i < N; i++) {
         kv[i] = loaded_kv(l, CAPACITY);
         steps[i] = (struct gs_step){kv[i], &tokens[i], 1, i % 2 ? GS_WANT_LAST : GS_WANT_TOKEN, NULL};
     }
     assert_ok(metal->forward(l->device, steps, N, NULL, &error), &error);
     for (size_t i = 0; i < N; i++)
-        assert_int_equal(metal->chosen(l->device, i), i % 2 ? -1 : argmax(metal->logits(l->device, i)));
+        assert_int_equal(metal->chosen(l->device, i), i % 2 ? -1 : pair_argmax(metal->logits(l->device, i)));
     assert_int_equal(metal->chosen(l->device, N), -1);
     assert_ok(metal->chain(l->device, kv[0], 1, NULL, tokens, 1, &error), &error);
     assert_int_equal(metal->chosen(l->device, 0), -1);
@@ -296,7 +177,7 @@ static void tokens_are_chosen_beside_logits(void **state)
                  GS_UNSUPPORTED, "not drawn", &error);
     for (size_t i = 0; i < N; i++)
         metal->kv_free(kv[i]);
-    close_pair(&pair);
+    pair_close(&pair);
 }
 
 /* ---------------------------------------------------------------- the contract */
@@ -305,39 +186,11 @@ static void a_batch_changes_nothing(void **state)
 {
     (void)state;
     need_simulator();
-    enum { N = 6, STEPS = 3 };
-    struct tiny_options options = options_of(&shapes[0]);
-    int32_t tokens[N_TOKENS];
-    make_tokens(tokens, N_TOKENS, 11);
-    struct pair pair = open_pair(&options, &exact);
-    const struct loaded *l = &pair.metal;
-    struct gs_error error;
-    struct gs_kv *alone[N], *together[N];
-    for (size_t i = 0; i < N; i++) {
-        alone[i] = loaded_kv(l, CAPACITY);
-        together[i] = loaded_kv(l, CAPACITY);
-        loaded_run(l, alone[i], tokens + i, 1 + 5 * i, 64, NULL);
-        loaded_run(l, together[i], tokens + i, 1 + 5 * i, 64, NULL);
-    }
-    for (size_t t = 0; t < STEPS; t++) {
-        struct gs_step steps[N];
-        float expected[N * N_VOCAB];
-        size_t n = t == 2 ? 2 : N; /* few rows share their keys between threadgroups */
-        for (size_t i = 0; i < n; i++) {
-            struct gs_step step = {alone[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
-            assert_ok(metal->forward(l->device, &step, 1, NULL, &error), &error);
-            memcpy(expected + i * N_VOCAB, metal->logits(l->device, 0), N_VOCAB * sizeof *expected);
-            steps[i] = (struct gs_step){together[i], tokens + t + i, 1, GS_WANT_LAST, NULL};
-        }
-        assert_ok(metal->forward(l->device, steps, n, NULL, &error), &error);
-        for (size_t i = 0; i < n; i++)
-            assert_same_bits(expected + i * N_VOCAB, metal->logits(l->device, i), N_VOCAB, "batch");
-    }
-    for (size_t i = 0; i < N; i++) {
-        metal->kv_free(alone[i]);
-        metal->kv_free(together[i]);
-    }
-    close_pair(&pair);
+    /* few rows share their keys between threadgroups */
+    const struct pair_batch batch = {.n_row = 6, .first = 1, .apart = 5, .n_step = 3, .n_last = 2};
+    struct pair pair = open_pair(PAIR_DEFAULT, &exact);
+    check_batch(&pair.other, &batch, 11);
+    pair_close(&pair);
 }
 
 /*
@@ -349,15 +202,14 @@ static void few_rows_do_not_see_each_other(void **state)
     (void)state;
     need_simulator();
     enum { N = 7, FEW = 2 };
-    struct tiny_options options = options_of(&shapes[4]);
-    struct pair pair = open_pair(&options, &fast);
-    const struct loaded *l = &pair.metal;
+    struct pair pair = open_pair(PAIR_NO_CHOICE_SMALL, &fast);
+    const struct loaded *l = &pair.other;
     struct gs_kv *kv[3][N];
     struct gs_step steps[N];
     struct gs_error error;
     int32_t tokens[N + 20];
-    float alone[N * N_VOCAB], together[N * N_VOCAB];
-    make_tokens(tokens, N + 20, 43);
+    float alone[N * PAIR_VOCAB], together[N * PAIR_VOCAB];
+    pair_tokens(tokens, N + 20, 43);
     for (int way = 0; way < 3; way++)
         for (size_t i = 0; i < N; i++) {
             kv[way][i] = loaded_kv(l, CAPACITY);
@@ -367,25 +219,26 @@ static void few_rows_do_not_see_each_other(void **state)
             if (way == 0)
                 assert_ok(metal->forward(l->device, &steps[i], 1, NULL, &error), &error);
             if (way == 0)
-                memcpy(alone + i * N_VOCAB, metal->logits(l->device, 0), N_VOCAB * sizeof *alone);
+                memcpy(alone + i * PAIR_VOCAB, metal->logits(l->device, 0), PAIR_VOCAB * sizeof *alone);
             if (way == 1 && i + 1 == N) {
                 assert_ok(metal->forward(l->device, steps, N, NULL, &error), &error);
                 for (size_t k = 0; k < N; k++)
-                    memcpy(together + k * N_VOCAB, metal->logits(l->device, k), N_VOCAB * sizeof *together);
+                    memcpy(together + k * PAIR_VOCAB, metal->logits(l->device, k),
+                           PAIR_VOCAB * sizeof *together);
             }
             if (way == 2 && i + 1 == N) {
                 assert_ok(metal->forward(l->device, steps + N - FEW, FEW, NULL, &error), &error);
                 for (size_t k = 0; k < FEW; k++)
-                    assert_same_bits(together + (N - FEW + k) * N_VOCAB, metal->logits(l->device, k), N_VOCAB,
-                                     "a row in other company");
+                    assert_same_bits(together + (N - FEW + k) * PAIR_VOCAB, metal->logits(l->device, k),
+                                     PAIR_VOCAB, "a row in other company");
             }
         }
-    compare(alone, together, N, 0.99999, 0.01, "seven rows at once");
+    assert_near(alone, together, N, 0.99999, 0.01, "seven rows at once");
     assert_memory_not_equal(alone, together, sizeof alone); /* other kernels, other roundings */
     for (int way = 0; way < 3; way++)
         for (size_t i = 0; i < N; i++)
             metal->kv_free(kv[way][i]);
-    close_pair(&pair);
+    pair_close(&pair);
 }
 
 static void caches_are_kept_moved_and_cut(void **state)
@@ -393,37 +246,9 @@ static void caches_are_kept_moved_and_cut(void **state)
     (void)state;
     need_simulator();
     for (int precision = 0; precision < 2; precision++) {
-        struct tiny_options options = options_of(&shapes[0]);
-        int32_t tokens[N_TOKENS];
-        make_tokens(tokens, N_TOKENS, 17);
-        struct pair pair = open_pair(&options, precision == 0 ? &exact : &fast);
-        const struct loaded *l = &pair.metal;
-        struct gs_error error;
-        float expected[N_VOCAB], found[N_VOCAB];
-        struct gs_kv *kv = loaded_kv(l, CAPACITY), *copy = loaded_kv(l, 30), *read = loaded_kv(l, CAPACITY);
-        struct gs_buffer bytes = {0};
-        loaded_run(l, kv, tokens, 20, 64, NULL);
-        assert_ok(metal->kv_copy(copy, kv, &error), &error);
-        assert_ok(metal->kv_export(kv, &bytes, &error), &error);
-        assert_ok(metal->kv_import(read, bytes.data, bytes.size, &error), &error);
-        assert_fails(metal->kv_import(read, bytes.data, bytes.size - 1, &error), GS_MALFORMED, "exported",
-                     &error);
-        assert_int_equal(metal->kv_length(read), 20);
-        loaded_run(l, kv, tokens + 20, 1, 1, expected);
-        loaded_run(l, copy, tokens + 20, 1, 1, found);
-        assert_same_bits(expected, found, N_VOCAB, "copy");
-        loaded_run(l, read, tokens + 20, 1, 1, found);
-        assert_same_bits(expected, found, N_VOCAB, "import");
-        assert_int_equal(metal->kv_truncate(kv, 20), 20);
-        loaded_run(l, kv, tokens + 20, 1, 1, found);
-        assert_same_bits(expected, found, N_VOCAB, "truncate");
-        loaded_run(l, kv, tokens + 21, 1, 1, found);
-        assert_memory_not_equal(expected, found, sizeof expected);
-        metal->kv_free(kv);
-        metal->kv_free(copy);
-        metal->kv_free(read);
-        gs_buffer_free(&bytes);
-        close_pair(&pair);
+        struct pair pair = open_pair(PAIR_DEFAULT, precision == 0 ? &exact : &fast);
+        check_keys_and_values(&pair.other, CAPACITY, 30, 20, 17);
+        pair_close(&pair);
     }
 }
 
@@ -433,20 +258,10 @@ static void mxfp4_is_the_cpus_to_the_bit(void **state)
     (void)state;
     need_simulator();
     for (int scalar = 0; scalar < 2; scalar++) {
-        struct tiny_options options = options_of(&shapes[3]);
         struct gs_device_options device = {.levers = {.scalar_load = scalar != 0}};
-        struct pair pair = open_pair(&options, &device);
-        const struct gs_mxfp4_matrix *m = &pair.cpu.weights->layers[1].gate_up;
-        size_t n = (size_t)(m->rows * m->columns);
-        float *expected = calloc(n, sizeof *expected), *found = calloc(n, sizeof *found);
-        for (int64_t e = 0; e < m->n_expert; e += 13) {
-            pair.cpu.backend->dequantize(pair.cpu.device, m, e, 0, m->rows, expected);
-            metal->dequantize(pair.metal.device, m, e, 0, m->rows, found);
-            assert_same_bits(expected, found, n, "dequantised");
-        }
-        free(expected);
-        free(found);
-        close_pair(&pair);
+        struct pair pair = open_pair(PAIR_ODD_HEADS, &device);
+        check_experts(&pair, &pair.cpu.weights->layers[1].gate_up, 13);
+        pair_close(&pair);
     }
 }
 
@@ -456,7 +271,7 @@ static void single_experts_are_measured(void **state)
     (void)state;
     need_simulator();
     enum { N = 3 };
-    struct tiny_options options = options_of(&shapes[0]);
+    struct tiny_options options = pair_options(PAIR_DEFAULT, 2);
     struct tiny_model *model = tiny_model_make(&options);
     struct loaded cpu = loaded_open(model, 1);
     const struct gs_mxfp4_matrix *down = &cpu.weights->layers[1].down;
@@ -507,14 +322,14 @@ static void a_gguf_is_the_cpus(void **state)
 {
     (void)state;
     need_simulator();
-    struct tiny_options options = options_of(&shapes[0]);
+    struct tiny_options options = pair_options(PAIR_DEFAULT, 2);
     struct tiny_gguf_options gguf = {.dense = GS_DTYPE_Q8_0};
     struct tiny_model *model = tiny_model_make(&options);
     struct loaded cpu = {.folder = test_folder_make()};
     struct gs_error error;
     int32_t tokens[6];
     char path[300];
-    make_tokens(tokens, 6, 41);
+    pair_tokens(tokens, 6, 41);
     tiny_gguf_write(model, &gguf, cpu.folder, "tiny");
     snprintf(path, sizeof path, "%s/tiny.gguf", cpu.folder);
     assert_ok(gs_checkpoint_open(path, &cpu.checkpoint, &error), &error);
@@ -523,12 +338,13 @@ static void a_gguf_is_the_cpus(void **state)
     cpu.backend = reference.backend;
     assert_ok(cpu.backend->open(&exact, &cpu.device, &error), &error);
     assert_ok(cpu.backend->load(cpu.device, cpu.weights, NULL, NULL, &error), &error);
-    struct pair pair = make_pair(cpu, &exact);
-    float *expected = run_alone(&pair.cpu, tokens, 6, 6), *found = run_alone(&pair.metal, tokens, 6, 6);
-    compare(expected, found, 6, 1.0 - 1e-9, 1e-4, "GGUF");
+    struct pair pair = pair_make(cpu, metal, &exact);
+    float *expected = pair_logits(&pair.cpu, CAPACITY, tokens, 6, 6),
+          *found = pair_logits(&pair.other, CAPACITY, tokens, 6, 6);
+    assert_near(expected, found, 6, 1.0 - 1e-9, 1e-4, "GGUF");
     free(expected);
     free(found);
-    close_pair(&pair);
+    pair_close(&pair);
     loaded_close(&reference);
     tiny_model_free(model);
 }

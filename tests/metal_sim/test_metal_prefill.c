@@ -9,8 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define FLOAT_TOLERANCE 2e-5 /* of the largest value */
-#define HALF_TOLERANCE  1e-3 /* the same, where probabilities are rounded to half */
+#define HALF_TOLERANCE 1e-3 /* of the largest value, where probabilities are rounded to half */
 
 /* n floats that half has exactly. */
 static float *exact_halves(struct fixture *f, enum gs_metal_buffer index, size_t n)
@@ -19,29 +18,6 @@ static float *exact_halves(struct fixture *f, enum gs_metal_buffer index, size_t
     for (size_t i = 0; i < n; i++)
         values[i] = (float)((int)fixture_random(f, 1025) - 512) / 256.0f;
     return values;
-}
-
-static void set_rows(struct fixture *f, uint32_t n, uint32_t first_position)
-{
-    struct gs_metal_row *rows = fixture_output(f, GS_METAL_ROWS, n * sizeof *rows);
-    memset(rows, 0, n * sizeof *rows);
-    f->args.n_rows = n;
-    for (uint32_t t = 0; t < n; t++)
-        rows[t].position = (int32_t)(first_position + t);
-}
-
-/* One timeline of n_slot slots: every key and value is a bfloat16 of seven bits. */
-static void set_kv(struct fixture *f, uint32_t n_slot)
-{
-    size_t element = f->tuning.kv_f32 ? 4 : 2,
-           size = (size_t)f->args.n_kv_head * n_slot * f->args.d_head * element;
-    struct gs_metal_kv_layer *table = fixture_output(f, GS_METAL_KV_TABLE, sizeof *table);
-    *table = (struct gs_metal_kv_layer){.keys = 0, .values = (size + 15) / 16 * 16, .n_slot = n_slot};
-    uint8_t *kv = fixture_output(f, GS_METAL_KV, (size + 15) / 16 * 32);
-    for (size_t i = 0; i < f->buffers[GS_METAL_KV].size / element; i++) {
-        float value = (float)((int)fixture_random(f, 255) - 127) / 64.0f;
-        memcpy(kv + i * element, (const uint8_t *)&value + (4 - element), element);
-    }
 }
 
 /* ---------------------------------------------------------------- rows by themselves */
@@ -83,8 +59,8 @@ static void test_rotate(void **state)
         uint32_t width = (f.args.n_head + 2 * f.args.n_kv_head) * d,
                  n_turned = f.args.n_head + f.args.n_kv_head;
         f.tuning.kv_f32 = i % 2;
-        set_kv(&f, 4);
-        set_rows(&f, n, 6);
+        fixture_kv(&f, 1, 4, true);
+        fixture_rows(&f, n, 6);
         float *angles = fixture_floats(&f, GS_METAL_ROPE, (size_t)n * d, 1.3f);
         float *qkv = fixture_floats(&f, GS_METAL_QKV, (size_t)n * width, 2.0f);
         float *expected = malloc(n * width * sizeof *expected);
@@ -127,8 +103,8 @@ static void test_control_of_rope_pairs(void **state)
     uint32_t width = (n_head + 2 * n_kv) * d, at = 0;
     float matrix[(6 + 2 * 2) * 8 * 96], bias[(6 + 2 * 2) * 8], normed[96], expected[(6 + 2 * 2) * 8];
     assert_true(width * d_model * sizeof *matrix == sizeof matrix);
-    set_kv(&f, 4);
-    set_rows(&f, 2, 1);
+    fixture_kv(&f, 1, 4, true);
+    fixture_rows(&f, 2, 1);
     for (uint32_t m = 0; m < 3; m++) {
         uint32_t rows = (m == 0 ? n_head : n_kv) * d;
         float *whole = fixture_matrix(&f, m, GS_METAL_F32, rows, d_model);
@@ -255,25 +231,6 @@ static void test_linear_q8(void **state)
 
 /* ---------------------------------------------------------------- experts */
 
-/* n rows whose experts are spread unevenly: expert 0 takes part in most. */
-static void choose_actives(struct fixture *f, uint32_t n)
-{
-    struct gs_metal_active *active =
-        fixture_output(f, GS_METAL_ACTIVE, (size_t)n * f->args.n_active * sizeof *active);
-    f->args.n_rows = n;
-    for (uint32_t t = 0; t < n; t++) {
-        uint32_t left = f->args.n_active, k = 0;
-        for (uint32_t e = 0; e < f->args.n_expert; e++) {
-            uint32_t rest = f->args.n_expert - e;
-            if (left == rest || (left > 0 && fixture_random(f, e == 0 ? left + 1 : rest) < left)) {
-                left--;
-                active[t * f->args.n_active + k++] =
-                    (struct gs_metal_active){(int32_t)e, fixture_uniform(f, 0.1f, 0.5f)};
-            }
-        }
-    }
-}
-
 static void run_sort(struct fixture *f)
 {
     uint32_t n = f->args.n_rows;
@@ -292,7 +249,7 @@ static void test_sort(void **state)
         fixture_init(&f, 70 + i);
         f.args.n_expert = shapes[i][1];
         f.args.n_active = shapes[i][2];
-        choose_actives(&f, shapes[i][0]);
+        fixture_actives(&f, shapes[i][0], true);
         run_sort(&f);
         const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
         const int32_t *routes = f.buffers[GS_METAL_ROUTES].data;
@@ -326,7 +283,7 @@ static void set_experts(struct fixture *f, uint32_t i, bool few)
     f->args.n_expert = shapes[i][2];
     f->args.n_active = shapes[i][3];
     f->tuning.scalar_load = i == 2;
-    choose_actives(f, few ? few_rows[i] : shapes[i][4]);
+    fixture_actives(f, few ? few_rows[i] : shapes[i][4], true);
     run_sort(f);
 }
 
@@ -344,20 +301,12 @@ static void run_experts_gate_up(enum gs_metal_kernel kernel)
         fixture_init(&f, 80 + i);
         set_experts(&f, i, few);
         uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active, n = f.args.n_rows;
-        float *weights = fixture_experts(&f, 2 * d_ff, d_model), expected[3 * 96];
-        float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * 2 * d_ff, 9.0f);
-        float *normed = few_or_halves(&f, GS_METAL_NORMED, (size_t)n * d_model, few);
-        float *activated =
-            fixture_output(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff * sizeof *activated);
+        float *weights = fixture_experts(&f, 2 * d_ff, d_model);
+        fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * 2 * d_ff, 9.0f);
+        few_or_halves(&f, GS_METAL_NORMED, (size_t)n * d_model, few);
+        fixture_output(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff * sizeof(float));
         fixture_run(&f, kernel);
-        const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
-        for (uint32_t route = 0; route < n * n_active; route++) {
-            size_t row = (size_t)active[route].expert * 2 * d_ff;
-            cpu_linear(weights + row * d_model, bias + row, normed + route / n_active * d_model, 2 * d_ff,
-                       d_model, expected);
-            cpu_activate(&f, expected, expected + 2 * d_ff);
-            expect_close("activated", activated + route * d_ff, expected + 2 * d_ff, d_ff, FLOAT_TOLERANCE);
-        }
+        expect_activated(&f, weights);
         free(weights);
         fixture_free(&f);
     }
@@ -383,33 +332,19 @@ static void run_experts_down_and_combine(enum gs_metal_kernel kernel)
         fixture_init(&f, 90 + i);
         set_experts(&f, i, few);
         uint32_t d_ff = f.args.d_ff, d_model = f.args.d_model, n_active = f.args.n_active, n = f.args.n_rows;
-        float *weights = fixture_experts(&f, d_model, d_ff), expected[160], moe[160], sum[160];
-        float *bias = fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * d_model, 1.0f);
-        float *activated = few_or_halves(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff, few);
+        float *weights = fixture_experts(&f, d_model, d_ff);
+        fixture_floats(&f, GS_METAL_BIAS_0, (size_t)f.args.n_expert * d_model, 1.0f);
+        few_or_halves(&f, GS_METAL_ACTIVATED, (size_t)n * n_active * d_ff, few);
         float *hidden = fixture_floats(&f, GS_METAL_HIDDEN, (size_t)n * d_model, 1.0f);
         float *before = malloc((size_t)n * d_model * sizeof *before);
         assert_non_null(before);
         memcpy(before, hidden, (size_t)n * d_model * sizeof *before);
-        float *out = fixture_output(&f, GS_METAL_EXPERT_OUT, (size_t)n * n_active * d_model * sizeof *out);
-        float *projected = fixture_output(&f, GS_METAL_PROJECTED, (size_t)n * d_model * sizeof *projected);
+        fixture_output(&f, GS_METAL_EXPERT_OUT, (size_t)n * n_active * d_model * sizeof(float));
+        fixture_output(&f, GS_METAL_PROJECTED, (size_t)n * d_model * sizeof(float));
         fixture_run(&f, kernel);
         fixture_run(&f, GS_METAL_EXPERTS_COMBINE);
-        const struct gs_metal_active *active = f.buffers[GS_METAL_ACTIVE].data;
-        for (uint32_t t = 0; t < n; t++) {
-            memset(moe, 0, sizeof moe);
-            for (uint32_t route = t * n_active; route < (t + 1) * n_active; route++) {
-                size_t row = (size_t)active[route].expert * d_model;
-                cpu_linear(weights + row * d_ff, bias + row, activated + route * d_ff, d_model, d_ff,
-                           expected);
-                expect_close("expert_out", out + route * d_model, expected, d_model, FLOAT_TOLERANCE);
-                for (uint32_t r = 0; r < d_model; r++)
-                    moe[r] += expected[r] * active[route].weight;
-            }
-            for (uint32_t r = 0; r < d_model; r++)
-                sum[r] = before[t * d_model + r] + moe[r];
-            expect_close("moe", projected + t * d_model, moe, d_model, FLOAT_TOLERANCE);
-            expect_close("hidden", hidden + t * d_model, sum, d_model, FLOAT_TOLERANCE);
-        }
+        assert_non_null(f.buffers[GS_METAL_EXPERT_OUT].data);
+        expect_experts_down(&f, weights, before);
         free(before);
         free(weights);
         fixture_free(&f);
@@ -440,7 +375,7 @@ static void test_head_few(void **state)
         uint32_t n_vocab = f.args.n_vocab = shapes[i][0], d = f.args.d_model = shapes[i][1], n = shapes[i][2];
         f.tuning.simdgroups = shapes[i][3];
         f.args.n_logit_rows = n;
-        set_rows(&f, n + 2, 0);
+        fixture_rows(&f, n + 2, 0);
         struct gs_metal_row *rows = f.buffers[GS_METAL_ROWS].data;
         for (uint32_t j = 0; j < n; j++)
             rows[j].logit_source = (int32_t)(n + 1 - j);
@@ -481,21 +416,16 @@ static void test_head_few(void **state)
 
 /* ---------------------------------------------------------------- attention */
 
-static void run_attention_tile(uint32_t n, uint32_t first_position, uint32_t window, uint32_t d,
-                               uint32_t n_head, uint32_t n_kv_head, uint32_t kv_f32)
+static void run_attention_tile(uint32_t n, uint32_t first_position, const struct attention_shape *s)
 {
     struct fixture f;
+    uint32_t d = s->d_head, n_head = s->n_head, window = s->window;
     fixture_init(&f, n + d);
-    f.args.d_head = d;
-    f.args.n_head = n_head;
-    f.args.n_kv_head = n_kv_head;
-    f.args.window = window;
-    f.args.attention_scale = 1.0f / sqrtf((float)d);
-    f.tuning.kv_f32 = kv_f32;
+    fixture_attention(&f, s);
     assert_true(gs_metal_takes_tile(&f.args));
-    uint32_t width = (n_head + 2 * n_kv_head) * d, skipped = 2;
-    set_kv(&f, window > 0 ? window + n : first_position + n);
-    set_rows(&f, skipped + n, first_position - skipped);
+    uint32_t width = (n_head + 2 * s->n_kv_head) * d, skipped = 2;
+    fixture_kv(&f, 1, window > 0 ? window + n : first_position + n, true);
+    fixture_rows(&f, skipped + n, first_position - skipped);
     f.args.first_row = skipped;
     f.args.n_rows = n;
     exact_halves(&f, GS_METAL_QKV, (size_t)(skipped + n) * width);
@@ -518,12 +448,15 @@ static void run_attention_tile(uint32_t n, uint32_t first_position, uint32_t win
 static void test_attention_tile(void **state)
 {
     (void)state;
-    run_attention_tile(1, 2, 0, 8, 6, 2, 1);
-    run_attention_tile(33, 2, 0, 64, 2, 1, 0);
-    run_attention_tile(70, 9, 0, 16, 3, 3, 1);
-    run_attention_tile(40, 60, 20, 64, 2, 1, 0);
-    run_attention_tile(35, 3, 5, 24, 4, 2, 0);
-    run_attention_tile(7, 100, 128, 128, 1, 1, 1);
+    static const struct {
+        struct attention_shape shape;
+        uint32_t n, position;
+    } cases[] = {
+        {{8, 6, 2, 0, 1}, 1, 2},     {{64, 2, 1, 0, 0}, 33, 2}, {{16, 3, 3, 0, 1}, 70, 9},
+        {{64, 2, 1, 20, 0}, 40, 60}, {{24, 4, 2, 5, 0}, 35, 3}, {{128, 1, 1, 128, 1}, 7, 100},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run_attention_tile(cases[i].n, cases[i].position, &cases[i].shape);
 }
 
 /* ---------------------------------------------------------------- benchmarks */
@@ -568,11 +501,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_attention_tile),
         cmocka_unit_test(test_read_and_empty),
     };
-    int failed = 0, n_mode = fixture_arguments(argc, argv) ? 2 : 1;
-    for (int fast_math = 0; fast_math < n_mode; fast_math++) { /* fast math is Metal's default */
-        fixture_open(fast_math != 0);
-        failed += cmocka_run_group_tests_name(fast_math ? "fast math" : "precise math", tests, NULL, NULL);
-        fixture_close();
-    }
-    return failed;
+    return fixture_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -2,8 +2,7 @@
  * The simulator of the Metal language: it agrees with plain C on kernels that are right, with and without
  * fast math and in every order, and each kind of fault has a control here that it must catch.
  */
-#include "tests/metal_sim/metal_sim.h"
-#include "tests/support/check.h"
+#include "tests/metal_sim/around.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,14 +24,6 @@ static char *read_source(const char *path)
     fclose(file);
     text[n] = '\0';
     return strdup(text);
-}
-
-static void need_simulator(void)
-{
-    if (metalsim_available(message, sizeof message))
-        return;
-    print_message("  skipped: %s\n", message);
-    skip();
 }
 
 static const uint32_t n_column = 352;

@@ -3,8 +3,7 @@
  * references, what it stops at, what it fails with, and that the names it knows are the published ones.
  */
 #include "backend/metal/objc.h"
-#include "tests/metal_sim/metal_stand_in.h"
-#include "tests/support/check.h"
+#include "tests/metal_sim/around.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,16 +48,6 @@ static const char scale_source[] =
     "    if (i.x < a.n)\n"
     "        y[i.x] = shared[t.x] * float(factor);\n"
     "}\n";
-
-static void need_simulator(void)
-{
-    *metalsim_controls() = (struct metalsim_controls){0};
-    metalsim_reset_counts();
-    if (metalsim_available(message, sizeof message))
-        return;
-    print_message("  skipped: %s\n", message);
-    skip();
-}
 
 /* ---------------------------------------------------------------- a host in few lines */
 
@@ -172,7 +161,7 @@ static void assert_nothing_lives(void)
 static void a_kernel_runs_when_it_is_waited_for(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     for (int at_commit = 0; at_commit < 2; at_commit++) {
         struct host h;
         metalsim_controls()->run_at_commit = at_commit;
@@ -203,7 +192,7 @@ static void a_kernel_runs_when_it_is_waited_for(void **state)
 static void earlier_command_buffers_run_first_and_status_gets_there(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     struct host h;
     assert_true(make(&h, scale_source, "scale"));
     assert_true(encode(&h));
@@ -222,7 +211,7 @@ static void earlier_command_buffers_run_first_and_status_gets_there(void **state
 static void structures_are_returned(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     id device = MTLCreateSystemDefaultDevice();
 #if defined(__x86_64__)
     void (*volatile send_stret)(void) = objc_msgSend_stret;
@@ -244,7 +233,7 @@ static void structures_are_returned(void **state)
 static void concurrent_dispatches_need_a_barrier(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     for (int barrier = 0; barrier < 2; barrier++)
         for (int reverse = 0; reverse < 2; reverse++) {
             struct host h;
@@ -275,7 +264,7 @@ static void concurrent_dispatches_need_a_barrier(void **state)
 static void encoding_alone_counts_and_runs_nothing(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     struct host h;
     metalsim_controls()->encode_only = true;
     metalsim_controls()->log = true;
@@ -306,7 +295,7 @@ static void encoding_alone_counts_and_runs_nothing(void **state)
 static void every_call_that_may_fail_can(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     bool done = false;
     uint64_t n = 0;
     while (!done) {
@@ -332,7 +321,7 @@ static void every_call_that_may_fail_can(void **state)
 static void errors_carry_their_words(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     struct host h;
     assert_false(
         make(&h, "kernel void scale(device float *x [[buffer(0)]]) {\n x[0] = nothing;\n}\n", "scale"));
@@ -374,7 +363,7 @@ static void errors_carry_their_words(void **state)
 static void leaks_are_named(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     struct host h;
     assert_true(make(&h, scale_source, "scale"));
     SEND(id, h.pipeline, "retain");
@@ -524,7 +513,7 @@ static bool stops(void (*wrong)(struct host *))
 static void misuse_stops_and_says_why(void **state)
 {
     (void)state;
-    need_simulator();
+    need_stand_in(false);
     static const struct {
         void (*wrong)(struct host *);
         const char *says;

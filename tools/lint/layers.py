@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the one rule: includes point downward, and the two wings do not know each other.
 
-A file may include from its own folder, from folders below it in its own wing, and from the trunk. Also: only
-src/cli prints, exits or reads the environment.
+A file may include from its own folder, from folders below it in its own wing, and from the trunk. Within a folder
+headers form no circle. Also: only src/cli prints, exits or reads the environment.
 """
 import re
 import sys
@@ -25,6 +25,7 @@ for folder in SIDE:
 for index, folder in enumerate(TOP):
     ALLOWED[folder] = TRUNK + SIDE + sum(WINGS.values(), []) + TOP[: index + 1]
 
+HEADERS = [".h", ".cuh"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 FOR_CLI_ONLY = re.compile(r"\b(printf|puts|putchar|vprintf|perror|exit|_exit|abort|getenv)\s*\(")
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', re.S)
@@ -54,8 +55,36 @@ def check_file(path):
             yield number, f"{match.group(1)}: only src/cli prints, exits or reads the environment"
 
 
+def find_circle(includes, path, above):
+    """The headers from one that is met again down to itself; None: there is no circle below `path`."""
+    if path in above:
+        return above[above.index(path) :] + [path]
+    for target in includes.pop(path, []):  # a header is looked at once
+        circle = find_circle(includes, target, above + [path])
+        if circle:
+            return circle
+    return None
+
+
+def check_circles(headers):
+    """headers: path below src/ -> text."""
+    includes = {
+        path: [m.group(1) for m in map(INCLUDE.match, text.splitlines()) if m and m.group(1) in headers]
+        for path, text in headers.items()
+    }
+    for path in sorted(headers):
+        circle = find_circle(includes, path, [])
+        if circle:
+            yield f"src/{circle[0]}: includes itself: {' -> '.join(circle)}"
+
+
 def main():
     findings = 0
+    files = [path for path in (ROOT / "src").rglob("*") if path.suffix in HEADERS]
+    headers = {str(path.relative_to(ROOT / "src")): path.read_text() for path in files}
+    for message in check_circles(headers):
+        print(message, file=sys.stderr)
+        findings += 1
     for path in sorted((ROOT / "src").rglob("*.[ch]")):
         for number, message in check_file(path):
             print(f"{path.relative_to(ROOT)}:{number}: {message}", file=sys.stderr)

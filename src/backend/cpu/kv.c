@@ -1,6 +1,7 @@
 #include "backend/cpu/kv.h"
 
 #include "backend/cpu/fast_kernels.h"
+#include "backend/cpu/kv_pages.h"
 #include "backend/kv_header.h"
 #include "base/status.h"
 
@@ -23,8 +24,7 @@ static size_t element_bytes(enum gs_kv_format format)
 static int64_t slot_count(const struct gs_config *config, enum gs_kv_format format, int64_t layer,
                           int64_t capacity, int64_t max_step)
 {
-    int64_t ring = config->window + max_step;
-    int64_t slots = config->layer_is_window[layer] && ring < capacity ? ring : capacity;
+    int64_t slots = gs_kv_slot_count(config, layer, capacity, max_step);
     int64_t block = format == GS_KV_F32 ? 1 : GS_FAST_KEY_BLOCK;
     return (slots + block - 1) / block * block;
 }
@@ -58,13 +58,15 @@ gs_status gs_kv_open(const struct gs_config *config, enum gs_kv_format format, i
         return gs_fail_memory(error, sizeof *kv);
     kv->config = config;
     kv->format = format;
-    kv->capacity = capacity;
+    kv->capacity = kv->least_slots = capacity;
     kv->layers = calloc((size_t)config->n_layer, sizeof *kv->layers);
     if (!kv->layers)
         goto out_of_memory;
     for (int64_t i = 0; i < config->n_layer; i++) {
         struct gs_kv_layer *layer = &kv->layers[i];
         layer->n_slot = slot_count(config, format, i, capacity, max_step);
+        if (layer->n_slot < kv->least_slots)
+            kv->least_slots = layer->n_slot;
         size_t bytes = (size_t)(layer->n_slot * config->n_kv_head * config->d_head) * element_bytes(format);
         layer->keys = allocate(bytes, &layer->keys_memory);
         layer->values = allocate(bytes, &layer->values_memory);
@@ -187,21 +189,10 @@ static size_t position_bytes(const struct gs_kv *kv)
     return 2 * (size_t)kv->config->d_head * element_bytes(kv->format);
 }
 
-/* Slots of the smallest ring; the capacity if no layer has one. */
-static int64_t ring_slots(const struct gs_kv *kv)
-{
-    int64_t slots = kv->capacity;
-    for (int64_t i = 0; i < kv->config->n_layer; i++)
-        if (kv->layers[i].n_slot < slots)
-            slots = kv->layers[i].n_slot;
-    return slots;
-}
-
 void gs_kv_begin_write(struct gs_kv *kv, int64_t n_tokens)
 {
-    int64_t first = kv->length + n_tokens - ring_slots(kv);
-    if (first > kv->ring_first)
-        kv->ring_first = first;
+    gs_kv_enlarge_pages(kv, kv->length + n_tokens);
+    gs_kv_keep(0, kv->length + n_tokens, kv->least_slots, &kv->ring_first);
 }
 
 int64_t gs_kv_length(const struct gs_kv *kv)
@@ -213,15 +204,6 @@ int64_t gs_kv_truncate(struct gs_kv *kv, int64_t length)
 {
     kv->length = gs_kv_cut(kv->length, length, kv->config->window, &kv->ring_first);
     return kv->length;
-}
-
-/*
- * The positions that a layer holds: first ... length-1. Not only rings lack early positions: a window layer
- * that has room for all may have been imported from one that had not.
- */
-static int64_t first_held(const struct gs_kv *kv, int64_t layer)
-{
-    return kv->config->layer_is_window[layer] ? kv->ring_first : 0;
 }
 
 /*
@@ -248,17 +230,17 @@ static bool copy_slots(struct gs_kv *dst, const struct gs_kv *src, int64_t layer
 
 gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
 {
-    if (dst->config != src->config || dst->format != src->format || dst->capacity < src->length)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
-                       (long long)dst->capacity, (long long)src->length);
+    bool alike = dst->config == src->config && dst->format == src->format;
+    gs_status status = gs_kv_check_copy(alike, dst->capacity, src->length, error);
+    if (status != GS_OK)
+        return status;
     const struct gs_config *config = src->config;
     union position position;
     int64_t ring_first = 0;
+    gs_kv_enlarge_pages(dst, src->length);
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
-        int64_t first = first_held(src, layer);
-        int64_t fits = src->length - dst->layers[layer].n_slot;
-        first = fits > first ? fits : first;
-        ring_first = first > ring_first ? first : ring_first;
+        int64_t first = gs_kv_keep(gs_kv_first_held(config, layer, src->ring_first), src->length,
+                                   dst->layers[layer].n_slot, &ring_first);
         if (copy_slots(dst, src, layer, src->length))
             continue;
         for (int64_t head = 0; head < config->n_kv_head; head++)
@@ -287,7 +269,7 @@ gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_
     gs_status status = gs_buffer_append(out, &header, sizeof header, error);
     union position position;
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
-        int64_t first = first_held(kv, layer);
+        int64_t first = gs_kv_first_held(config, layer, kv->ring_first);
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; status == GS_OK && p < kv->length; p++) {
                 read_position(kv, layer, head, p, &position);
@@ -311,14 +293,13 @@ gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct 
     union position position;
     size_t size_of_one = position_bytes(kv);
     int64_t ring_first = 0;
+    gs_kv_enlarge_pages(kv, header.length);
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
-        int64_t first = config->layer_is_window[layer] ? header.ring_first : 0;
-        int64_t fits = header.length - kv->layers[layer].n_slot;
-        ring_first = first > ring_first ? first : ring_first;
-        ring_first = fits > ring_first ? fits : ring_first;
+        int64_t first = gs_kv_first_held(config, layer, header.ring_first);
+        int64_t kept = gs_kv_keep(first, header.length, kv->layers[layer].n_slot, &ring_first);
         for (int64_t head = 0; head < config->n_kv_head; head++)
             for (int64_t p = first; p < header.length; p++, at += size_of_one) {
-                if (p < fits)
+                if (p < kept)
                     continue;
                 memcpy(&position, at, size_of_one);
                 write_position(kv, layer, head, p, &position);
@@ -435,6 +416,7 @@ gs_status gs_kv_copy_prefix(struct gs_kv *dst, const struct gs_kv *src, int64_t 
     for (int64_t layer = 0; layer < config->n_layer; layer++)
         if (config->layer_is_window[layer] && length - dst->layers[layer].n_slot > first)
             first = length - dst->layers[layer].n_slot;
+    gs_kv_enlarge_pages(dst, length);
     for (int64_t layer = 0; layer < config->n_layer; layer++)
         if (!config->layer_is_window[layer])
             copy_slots(dst, src, layer, length);

@@ -26,6 +26,8 @@ struct gs_kv {
     int64_t capacity;           /* tokens */
     int64_t length;             /* tokens whose keys and values are complete, in every layer */
     int64_t ring_first;         /* the first position that the rings still hold */
+    int64_t least_slots;        /* of the smallest ring; the capacity if no layer has one */
+    int64_t n_enlarged;         /* positions whose memory is in large pages, as far as the system has some */
     struct gs_kv_layer *layers; /* [n_layer] */
 };
 

@@ -36,7 +36,7 @@ static struct cuda *cuda_of(struct gs_gpu *gpu)
     return (struct cuda *)gpu;
 }
 
-int gs_cuda_enter(struct gs_gpu *gpu)
+static int enter(struct gs_gpu *gpu)
 {
     return cuda_of(gpu)->driver.context_set(cuda_of(gpu)->context);
 }
@@ -82,7 +82,7 @@ static bool cuda_probe(int index, char *description, size_t size)
         status = find_device(&driver, index, &device, &machine, &error);
     if (status != GS_OK) {
         gs_format(description, size, "%s", error.message);
-        gs_cuda_driver_close(&driver);
+        gs_gpu_driver_close(&driver.common);
         return false;
     }
     driver.common.device_name(name, sizeof name, device);
@@ -90,7 +90,7 @@ static bool cuda_probe(int index, char *description, size_t size)
     gs_format(description, size, "%s, compute capability %d.%d, %.1f GiB, driver of CUDA %d.%d", name,
               machine.capability / 10, machine.capability % 10, (double)bytes / (1 << 30),
               driver.version / 1000, driver.version % 1000 / 10);
-    gs_cuda_driver_close(&driver);
+    gs_gpu_driver_close(&driver.common);
     return true;
 }
 
@@ -99,14 +99,14 @@ static void cuda_close(struct gs_gpu *gpu)
     if (!gpu)
         return;
     struct cuda *cuda = cuda_of(gpu);
-    if (cuda->has_context && gs_cuda_enter(gpu) == GS_GPU_SUCCESS)
+    if (cuda->has_context && enter(gpu) == GS_GPU_SUCCESS)
         for (size_t i = 0; cuda->modules && i < gs_cuda_module_count; i++)
             if (cuda->modules[i])
                 cuda->driver.common.module_unload(cuda->modules[i]);
     if (cuda->has_context)
         cuda->driver.context_release(cuda->device);
     free(cuda->modules);
-    gs_cuda_driver_close(&cuda->driver);
+    gs_gpu_driver_close(&cuda->driver.common);
     free(cuda);
 }
 
@@ -160,7 +160,7 @@ static gs_status cuda_open(int index, struct gs_gpu **out, struct gs_gpu_machine
     struct cuda *cuda = calloc(1, sizeof *cuda);
     if (!cuda)
         return gs_fail_memory(error, sizeof *cuda);
-    cuda->base.driver = &cuda->driver.common;
+    cuda->base = (struct gs_gpu){.driver = &cuda->driver.common, .enter = enter};
     gs_status status = gs_cuda_driver_open(&cuda->driver, error);
     if (status == GS_OK)
         status = find_device(&cuda->driver, index, &cuda->device, machine, error);

@@ -85,12 +85,8 @@ struct gs_cuda_driver {
 
 /*
  * Opens the library and initialises the driver. GS_UNSUPPORTED, in one line: no library, a driver that is too
- * old, no device. `enter` is the vendor's (gpu/driver.h).
+ * old, no device. gs_gpu_driver_close() closes it.
  */
 gs_status gs_cuda_driver_open(struct gs_cuda_driver *driver, struct gs_error *error);
-void gs_cuda_driver_close(struct gs_cuda_driver *driver);
-
-/* Makes the context current: device.c has it. */
-int gs_cuda_enter(struct gs_gpu *gpu);
 
 #endif

@@ -15,24 +15,6 @@
 
 #define MAX_ROWS 4096 /* of one forward */
 
-gs_status gs_gpu_take(struct gs_device *device, uint64_t bytes, const char *what, void **out,
-                      struct gs_error *error)
-{
-    *out = NULL;
-    if (device->n_blocks == device->block_capacity) {
-        size_t capacity = 2 * device->block_capacity + 64;
-        void **blocks = realloc(device->blocks, capacity * sizeof *blocks);
-        if (!blocks)
-            return gs_fail_memory(error, capacity * sizeof *blocks);
-        device->blocks = blocks;
-        device->block_capacity = capacity;
-    }
-    gs_status status = device->api->alloc(device->gpu, bytes, what, out, error);
-    if (status == GS_OK)
-        device->blocks[device->n_blocks++] = *out;
-    return status;
-}
-
 void gs_gpu_close(struct gs_device *device)
 {
     if (!device)

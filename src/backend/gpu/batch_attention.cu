@@ -1,30 +1,18 @@
 /*
- * Batch: attention. A block takes a row, one KV head with its 8 query heads, and a part of the keys; a warp
- * takes 16 keys at a time, straight from memory into the operands of mma.m16n8k16, as the decode kernel does:
- *
- *   scores^T[head][key] = q k^T: A = query heads (rows 0-7 the high term, rows 8-15 the low one), B = keys as
- *     they lie: lane 4g+c loads dimensions 8c ... 8c+7 of key g.
- *   out^T[dimension][head] = v^T p^T: A = values, lane 4g+c loads dimensions 8g ... 8g+7 of keys 2c, 2c+1,
- *     2c+8, 2c+9 and pairs them up; B = the probabilities, which the scores' layout has in place.
- *
- * Queries and probabilities are float32 in two bfloat16 terms. Rotation is done here. Keys and values of this
- * call, of the row and of earlier rows of its timeline, come from qkv; the block that has a row's own writes
- * them to the cache. The cut of a row's keys depends on their number alone.
+ * Batch: attention. A block takes a row, one KV head with its 8 query heads, and a part of the keys, as
+ * attention_tile.cuh has it, with queries and probabilities in two terms. Rotation is done here. Keys and
+ * values of this call, of the row and of earlier rows of its timeline, come from qkv; the block that has a
+ * row's own writes them to the cache. The cut of a row's keys depends on their number alone.
  */
+#include "backend/gpu/attention_tile.cuh"
 #include "backend/gpu/batch.cuh"
 
-#define D_HEAD    64
-#define GROUP     8 /* query heads of a KV head */
-#define TILE      16
-#define OUT_STEP  (D_HEAD + 2) /* floats from head to head, so that stores spread over the banks */
 #define MAX_FRESH GS_BATCH_ROWS
 static_assert(GS_BATCH_THREADS == GROUP * D_HEAD / 2, "a thread has one pair of dimensions");
 
 struct attention_shared {
     float q[GROUP][D_HEAD];
-    float2 out[GS_BATCH_WARPS][GROUP][OUT_STEP / 2]; /* of each warp: pairs of dimensions */
-    float largest[GS_BATCH_WARPS][GROUP];
-    float sum[GS_BATCH_WARPS][GROUP];
+    WARP_RESULTS(GS_BATCH_WARPS);
     __align__(
         16) uint16_t fresh[2][MAX_FRESH][D_HEAD]; /* keys, values of this call, from key keys.fresh on */
     int32_t is_last;
@@ -98,177 +86,24 @@ GS_DEVICE void prepare(const struct gs_gpu_args &args, const struct gs_gpu_kv_la
     }
 }
 
-/* Two floats as a high and a low bfloat16 each. */
-GS_DEVICE void split_in_two(float a, float b, uint32_t *high, uint32_t *low)
-{
-    *high = pack_bf16(a, b);
-    *low = pack_bf16(a - gs_float_of_bits(*high << 16), b - gs_float_of_bits(*high & 0xffff0000u));
-}
-
-struct queries {
-    uint32_t a[4][4]; /* [step of 16 dimensions]: an A operand */
-};
-
-GS_DEVICE void load_queries(const struct attention_shared *block, struct queries *q)
-{
-    int g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-#pragma unroll
-    for (int step = 0; step < 4; step++)
-#pragma unroll
-        for (int pair = 0; pair < 2; pair++) {
-            int i = step / 2 * 32 + 8 * c + step % 2 * 4 + 2 * pair;
-            split_in_two(block->q[g][i], block->q[g][i + 1], &q->a[step][2 * pair],
-                         &q->a[step][2 * pair + 1]);
-        }
-}
-
-/* What a lane loads of a tile of 16 keys. */
-struct tile {
-    struct u32x4 key[2][2]; /* [key g, key g+8][dimensions 8c.., 32+8c..] */
-    struct u32x4 value[4];  /* keys 2c, 2c+1, 2c+8, 2c+9 */
-};
-
-/* Keys first ... first+15, of the cache; those of this call are not there: patch_tile. */
+/* Keys first ... first+15, of the cache; those of this call are not there: patch_fresh. */
 GS_DEVICE void load_tile(struct tile *t, const struct gs_gpu_kv_layer &kv, int64_t base, int first, int fresh)
 {
-    int g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-    auto slot = [&](int at) {
+    auto slot = [=](int at) {
         at = at < fresh ? at : fresh > 0 ? fresh - 1 : 0;
         return base + (int64_t)(at < kv.n_slot ? at : at % kv.n_slot) * D_HEAD;
     };
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-        int64_t at = slot(first + g + 8 * n) + 8 * c;
-        t->key[n][0] = load_fresh_16((const uint16_t *)kv.keys + at);
-        t->key[n][1] = load_fresh_16((const uint16_t *)kv.keys + at + 32);
-    }
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        t->value[n] =
-            load_fresh_16((const uint16_t *)kv.values + slot(first + 2 * c + n % 2 + n / 2 * 8) + 8 * g);
+    load_slots(t, kv, first, slot,
+               [](const void *from, int64_t at) { return load_fresh_16((const uint16_t *)from + at); });
 }
 
 /* The keys and values of this call in a tile, and any of them in the place of those past the end. */
-GS_DEVICE void patch_tile(struct tile *t, const struct attention_shared *block, int first,
-                          const struct keys &keys)
+GS_DEVICE void patch_fresh(struct tile *t, const struct attention_shared *block, int first,
+                           const struct keys &keys)
 {
-    int g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-    auto fresh = [&](int which, int at) {
-        at = at < keys.end ? at : keys.end - 1;
-        return (const struct u32x4 *)block->fresh[which][at - keys.fresh];
-    };
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-        int at = first + g + 8 * n;
-        if (at >= keys.fresh && keys.fresh < keys.end) {
-            t->key[n][0] = fresh(0, at)[c];
-            t->key[n][1] = fresh(0, at)[4 + c];
-        }
-    }
-#pragma unroll
-    for (int n = 0; n < 4; n++) {
-        int at = first + 2 * c + n % 2 + n / 2 * 8;
-        if (at >= keys.fresh && keys.fresh < keys.end)
-            t->value[n] = fresh(1, at)[g];
-    }
-}
-
-/* Running softmax of a warp: of head g in all four lanes of a row; out of heads 2c and 2c+1. */
-struct running {
-    float largest, sum;
-    float out[4][4]; /* [m tile i]: dimension 8g+2i, then 8g+2i+1; heads 2c, 2c+1 */
-};
-
-GS_DEVICE void attend_tile(struct running *r, const struct queries *q, const struct tile *t, int first,
-                           int end)
-{
-    int c = lane_of_thread() % 4;
-    float p[4];
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-        float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int step = 0; step < 4; step++) {
-            const struct u32x4 &k = t->key[n][step / 2];
-            mma_bf16(s, q->a[step], step % 2 ? k.z : k.x, step % 2 ? k.w : k.y);
-        }
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-            p[2 * n + j] = first + 8 * n + 2 * c + j < end ? s[j] + s[2 + j] : -INFINITY;
-    }
-    float largest = fmaxf(fmaxf(p[0], p[1]), fmaxf(p[2], p[3]));
-    largest = fmaxf(largest, gs_shuffle_xor(largest, 1));
-    largest = fmaxf(largest, gs_shuffle_xor(largest, 2));
-    largest = fmaxf(largest, r->largest);
-    float shrink = gs_exp(r->largest - largest), sum = 0.0f;
-    r->largest = largest;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        p[j] = gs_exp(p[j] - largest);
-        sum += p[j];
-    }
-    r->sum = r->sum * shrink + sum; /* of this lane's keys; lanes are added at the end */
-    float shrink0 = __shfl_sync(0xffffffffu, shrink, 8 * c),
-          shrink1 = __shfl_sync(0xffffffffu, shrink, 8 * c + 4);
-    uint32_t b0[2], b1[2];
-    split_in_two(p[0], p[1], &b0[0], &b0[1]);
-    split_in_two(p[2], p[3], &b1[0], &b1[1]);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        uint32_t v[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            v[k] = i == 0 ? t->value[k].x : i == 1 ? t->value[k].y : i == 2 ? t->value[k].z : t->value[k].w;
-        const uint32_t a[4] = {__byte_perm(v[0], v[1], 0x5410), __byte_perm(v[0], v[1], 0x7632),
-                               __byte_perm(v[2], v[3], 0x5410), __byte_perm(v[2], v[3], 0x7632)};
-        r->out[i][0] *= shrink0;
-        r->out[i][1] *= shrink1;
-        r->out[i][2] *= shrink0;
-        r->out[i][3] *= shrink1;
-#pragma unroll
-        for (int k = 0; k < 2; k++)
-            mma_bf16(r->out[i], a, b0[k], b1[k]);
-    }
-}
-
-/* Every warp's result to shared memory. */
-GS_DEVICE void leave_warp(struct running *r, struct attention_shared *block)
-{
-    int warp = warp_of_thread(), g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-    r->sum += gs_shuffle_xor(r->sum, 1);
-    r->sum += gs_shuffle_xor(r->sum, 2);
-    if (c == 0) {
-        block->largest[warp][g] = r->largest;
-        block->sum[warp][g] = r->sum;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            block->out[warp][2 * c + h][4 * g + i] = make_float2(r->out[i][h], r->out[i][2 + h]);
-}
-
-/* A thread's pair of dimensions of one head. */
-struct merged {
-    float largest, sum, a, b;
-};
-
-/* Over all warps, in their order. */
-GS_DEVICE struct merged merge_warps(const struct attention_shared *block, int h, int pair)
-{
-    struct merged m = {-INFINITY, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int w = 0; w < GS_BATCH_WARPS; w++)
-        m.largest = fmaxf(m.largest, block->largest[w][h]);
-#pragma unroll
-    for (int w = 0; w < GS_BATCH_WARPS; w++) {
-        float factor = gs_exp(block->largest[w][h] - m.largest); /* 0 where the warp had no key */
-        float2 out = block->out[w][h][pair];
-        m.sum += block->sum[w][h] * factor;
-        m.a += out.x * factor;
-        m.b += out.y * factor;
-    }
-    return m;
+    patch_tile(t, first, keys.fresh, keys.fresh < keys.end, [&](int which, int at) {
+        return (const struct u32x4 *)block->fresh[which][(at < keys.end ? at : keys.end - 1) - keys.fresh];
+    });
 }
 
 /* All splits are there: their sum in order. */
@@ -294,18 +129,12 @@ GS_DEVICE void finish(const struct gs_gpu_args &args, struct attention_shared *b
                       int kv_head, int t, float sink)
 {
     int h = kv_head * GROUP + gs_thread() / 32, d = gs_thread() % 32 * 2, n_head = args.dims.n_head;
-    struct merged m = merge_warps(block, gs_thread() / 32, d / 2);
+    struct merged m = merge_warps<GS_BATCH_WARPS>(block, gs_thread() / 32, d / 2);
     if (n_split > 1) {
         const int64_t step = (int64_t)n_head * (D_HEAD + 2);
         float *of_row = partial_of(args) + (int64_t)t * GS_BATCH_MAX_SPLIT * step + (int64_t)h * (D_HEAD + 2);
-        float *to = of_row + split * step;
         uint32_t *arrived = arrived_of(args) + t * args.dims.n_kv_head + kv_head;
-        if (d == 0) {
-            to[0] = m.largest;
-            to[1] = m.sum;
-        }
-        to[2 + d] = m.a;
-        to[3 + d] = m.b;
+        leave_split(of_row + split * step, m, d);
         __threadfence();
         gs_sync();
         if (gs_thread() == 0) {
@@ -319,10 +148,8 @@ GS_DEVICE void finish(const struct gs_gpu_args &args, struct attention_shared *b
             return;
         m = merge_splits(of_row, step, n_split, d);
     }
-    float largest = fmaxf(sink, m.largest), factor = gs_exp(m.largest - largest);
-    float total = m.sum * factor + gs_exp(sink - largest);
-    *(uint32_t *)(attended_of(args) + tiled(t, h * D_HEAD + d, args.n_rows)) =
-        pack_bf16(m.a * factor / total, m.b * factor / total);
+    float2 sum = add_sink(m, sink);
+    *(uint32_t *)(attended_of(args) + tiled(t, h * D_HEAD + d, args.n_rows)) = pack_bf16(sum.x, sum.y);
 }
 
 /* B. Grid: KV heads, rows, blocks that take a row's splits in turn. */
@@ -354,7 +181,7 @@ GS_KERNEL void GS_BOUNDS(GS_BATCH_THREADS, 2) gs_batch_attention(GS_ARGS(struct 
     while (true) {
         prepare(args, kv, head, t, position, keys, &memory);
         gs_sync();
-        struct queries q;
+        struct query_terms<2> q;
         load_queries(&memory, &q);
         struct running r = {-INFINITY, 0.0f, {}};
         while (key < keys.end) {
@@ -363,8 +190,8 @@ GS_KERNEL void GS_BOUNDS(GS_BATCH_THREADS, 2) gs_batch_attention(GS_ARGS(struct 
             if (next < keys.fresh)
                 load_tile(&tile, kv, cache, next, keys.fresh);
             if (key + TILE > keys.fresh)
-                patch_tile(&current, &memory, key, keys);
-            attend_tile(&r, &q, &current, key, keys.end);
+                patch_fresh(&current, &memory, key, keys);
+            attend_tile(&r, &q, &current, key, keys.end - 1);
             key = next;
         }
         leave_warp(&r, &memory);

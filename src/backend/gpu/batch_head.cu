@@ -8,14 +8,18 @@
 #define STRIPS  GS_BATCH_HEAD_STRIPS
 #define WARPS_H GS_BATCH_WARPS
 
-GS_DEVICE void barrier_init_many(uint32_t bar, uint32_t count)
+/*
+ * A slot of the rows' ring is free once every warp has read it: a named barrier of the block for each slot
+ * (number 0 is gs_sync's), at which the warps that read arrive and the one that fills waits.
+ */
+GS_DEVICE void free_slot(int slot)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(slot + 1), "n"((WARPS_H + 1) * 32) : "memory");
 }
 
-GS_DEVICE void barrier_arrive(uint32_t bar)
+GS_DEVICE void wait_for_slot(int slot)
 {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(slot + 1), "n"((WARPS_H + 1) * 32) : "memory");
 }
 
 /* A place in a ring, and the parity of its turn. */
@@ -59,21 +63,19 @@ template <class Form> struct head_feed {
 
 /* The last warp: the rows' columns, chunk after chunk, once for every group of strips. */
 GS_DEVICE void feed_rows(const struct gs_gpu_args &args, int n, int n_chunk, uint32_t ring, uint32_t step,
-                         uint32_t full, uint32_t empty)
+                         uint32_t full)
 {
     uint32_t bytes = (uint32_t)args.n_rows * GS_DECODE_DENSE_COLUMNS * 2;
-    struct place<GS_BATCH_HEAD_X_SLOTS> at = {
-        0, 1
-    };
-    if (lane_of_thread() != 0)
-        return;
-    for (int i = 0, chunk = 0; i < n; i++) {
-        barrier_wait(empty + 8 * (uint32_t)at.slot, at.phase); /* at once in the first turn */
-        expect_bytes(full + 8 * (uint32_t)at.slot, bytes);
-        copy_rows(ring + (uint32_t)at.slot * step, (const char *)normed_of(args) + (int64_t)chunk * bytes,
-                  bytes, full + 8 * (uint32_t)at.slot);
+    for (int i = 0, chunk = 0, slot = 0; i < n; i++) {
+        if (i >= GS_BATCH_HEAD_X_SLOTS)
+            wait_for_slot(slot); /* with all lanes: each counts at the barrier */
+        if (lane_of_thread() == 0) {
+            expect_bytes(full + 8 * (uint32_t)slot, bytes);
+            copy_rows(ring + (uint32_t)slot * step, (const char *)normed_of(args) + (int64_t)chunk * bytes,
+                      bytes, full + 8 * (uint32_t)slot);
+        }
         chunk = chunk + 1 < n_chunk ? chunk + 1 : 0;
-        at.go_on();
+        slot = slot + 1 < GS_BATCH_HEAD_X_SLOTS ? slot + 1 : 0;
     }
 }
 
@@ -102,7 +104,7 @@ template <int TILES, class Form> GS_DEVICE void head(const struct gs_gpu_args &a
     const int X = TILES * 8 * GS_DECODE_DENSE_COLUMNS * 2, SLOTS = GS_BATCH_HEAD_SLOTS;
     const int X_SLOTS = GS_BATCH_HEAD_X_SLOTS;
     extern __shared__ __align__(128) uint8_t dynamic[];
-    GS_SHARED uint64_t bars[WARPS_H * SLOTS], full[X_SLOTS], empty[X_SLOTS];
+    GS_SHARED uint64_t bars[WARPS_H * SLOTS], full[X_SLOTS];
     GS_SHARED float scale[GS_BATCH_ROWS];
     const struct gs_gpu_matrix &m = args.outer;
     int warp = warp_of_thread(), lane = lane_of_thread(), g = lane / 4, q = lane % 4;
@@ -114,10 +116,8 @@ template <int TILES, class Form> GS_DEVICE void head(const struct gs_gpu_args &a
     if (gs_thread() == 0) {
         for (int i = 0; i < WARPS_H * SLOTS; i++)
             barrier_init(shared_address(bars + i));
-        for (int i = 0; i < X_SLOTS; i++) {
+        for (int i = 0; i < X_SLOTS; i++)
             barrier_init(shared_address(full + i));
-            barrier_init_many(shared_address(empty + i), WARPS_H);
-        }
         barrier_init_fence();
     }
     gs_sync();
@@ -136,7 +136,7 @@ template <int TILES, class Form> GS_DEVICE void head(const struct gs_gpu_args &a
         scale[gs_thread()] = scale_of_row(args, gs_thread());
     gs_sync();
     if (warp == WARPS_H) {
-        feed_rows(args, n, n_chunk, x, X, shared_address(full), shared_address(empty));
+        feed_rows(args, n, n_chunk, x, X, shared_address(full));
         return;
     }
     struct place<GS_BATCH_HEAD_SLOTS> at = {
@@ -173,11 +173,11 @@ template <int TILES, class Form> GS_DEVICE void head(const struct gs_gpu_args &a
                 }
             }
             __syncwarp();
-            if (lane == 0) {
-                barrier_arrive(shared_address(empty + x_at.slot));
-                if (left > SLOTS)
-                    feed.fetch(weights, bar + 8 * (uint32_t)at.slot, policy);
-            }
+            if (lane == 0 && left > SLOTS)
+                feed.fetch(weights, bar + 8 * (uint32_t)at.slot, policy);
+            __syncwarp();
+            if (left > X_SLOTS) /* it is filled once more, after a wait for this */
+                free_slot(x_at.slot);
             at.go_on();
             x_at.go_on();
         }

@@ -1,32 +1,16 @@
 /*
- * Decode: attention of one row. A block takes one KV head, with its 8 query heads, and a part of the keys; a
- * warp takes 16 keys at a time, straight from memory into the operands of mma.m16n8k16:
- *
- *   scores^T[head][key] = q k^T: A = query heads (rows 0-7 the high term, rows 8-15 the middle one; then the
- *     low one), B = keys as they lie: lane 4g+c loads dimensions 8c ... 8c+7 of key g.
- *   out^T[dimension][head] = v^T p^T: A = values, lane 4g+c loads dimensions 8g ... 8g+7 of keys 2c, 2c+1,
- *     2c+8, 2c+9 and pairs them up; B = the probabilities, which the scores' layout has in place.
- *
- * Queries and probabilities are float32 in three bfloat16 terms, so products are exact. Bias and rotation of
- * q, k and v are done here; the block with the newest key writes it to the cache.
+ * Decode: attention of one row, as attention_tile.cuh has it, with products that are exact. Bias and rotation
+ * of q, k and v are done here; the block with the newest key writes it to the cache.
  */
-#include "backend/gpu/decode_stream.cuh"
-
-#define D_HEAD 64
-#define GROUP  8 /* query heads of a KV head */
-#define TILE   16
+#include "backend/gpu/attention_tile.cuh"
 
 #define ATTENTION_WARPS   GS_DECODE_ATTENTION_WARPS
 #define ATTENTION_THREADS (ATTENTION_WARPS * 32)
 static_assert(ATTENTION_THREADS == GROUP * D_HEAD / 2, "a thread has one pair of dimensions");
 
-#define OUT_STEP (D_HEAD + 2) /* floats from head to head, so that stores spread over the banks */
-
 struct attention_shared {
     float q[GROUP][D_HEAD];
-    float2 out[ATTENTION_WARPS][GROUP][OUT_STEP / 2]; /* of each warp: pairs of dimensions */
-    float largest[ATTENTION_WARPS][GROUP];
-    float sum[ATTENTION_WARPS][GROUP];
+    WARP_RESULTS(ATTENTION_WARPS);
     __align__(16) uint16_t newest[2][D_HEAD]; /* key, value, of the block that has them */
     int32_t is_last;
 };
@@ -98,33 +82,6 @@ GS_DEVICE void prepare(const struct gs_gpu_args &args, const struct gs_gpu_kv_la
     }
 }
 
-struct queries {
-    uint32_t high_middle[4][4]; /* [step of 16 dimensions]: an A operand */
-    uint32_t low[4][2];
-};
-
-GS_DEVICE void load_queries(const struct attention_shared *block, struct queries *q)
-{
-    int g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-#pragma unroll
-    for (int step = 0; step < 4; step++)
-#pragma unroll
-        for (int pair = 0; pair < 2; pair++) {
-            int i = step / 2 * 32 + 8 * c + step % 2 * 4 + 2 * pair;
-            uint32_t terms[3];
-            split_pair(block->q[g][i], block->q[g][i + 1], terms);
-            q->high_middle[step][2 * pair] = terms[0];
-            q->high_middle[step][2 * pair + 1] = terms[1];
-            q->low[step][pair] = terms[2];
-        }
-}
-
-/* What a lane loads of a tile of 16 keys. */
-struct tile {
-    struct u32x4 key[2][2]; /* [key g, key g+8][dimensions 8c.., 32+8c..] */
-    struct u32x4 value[4];  /* keys 2c, 2c+1, 2c+8, 2c+9 */
-};
-
 GS_DEVICE struct u32x4 load_cache(const void *at, int64_t element)
 {
     uint4 v = __ldcg((const uint4 *)((const uint16_t *)at + element));
@@ -139,140 +96,20 @@ GS_DEVICE struct u32x4 load_cache(const void *at, int64_t element)
 GS_DEVICE void load_tile(struct tile *t, const struct gs_gpu_kv_layer &kv, int offset, int64_t base,
                          int first, int last)
 {
-    int g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-    auto slot = [&](int position) {
+    auto slot = [=](int position) {
         position = (position < last ? position : last > 0 ? last - 1 : 0) - offset;
         position += position < 0 ? kv.n_slot : 0;
         position -= position >= kv.n_slot ? kv.n_slot : 0;
         return base + (int64_t)position * D_HEAD;
     };
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-        int64_t at = slot(first + g + 8 * n) + 8 * c;
-        t->key[n][0] = load_cache(kv.keys, at);
-        t->key[n][1] = load_cache(kv.keys, at + 32);
-    }
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        t->value[n] = load_cache(kv.values, slot(first + 2 * c + n % 2 + n / 2 * 8) + 8 * g);
+    load_slots(t, kv, first, slot, load_cache);
 }
 
 /* The newest key and value in a tile, and in the place of those past it, which count for nothing. */
-GS_DEVICE void patch_tile(struct tile *t, const struct attention_shared *block, int first, int last)
+GS_DEVICE void patch_newest(struct tile *t, const struct attention_shared *block, int first, int last)
 {
-    int g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-    const struct u32x4 *key = (const struct u32x4 *)block->newest[0];
-    const struct u32x4 *value = (const struct u32x4 *)block->newest[1];
-#pragma unroll
-    for (int n = 0; n < 2; n++)
-        if (first + g + 8 * n >= last) {
-            t->key[n][0] = key[c];
-            t->key[n][1] = key[4 + c];
-        }
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        if (first + 2 * c + n % 2 + n / 2 * 8 >= last)
-            t->value[n] = value[g];
-}
-
-/* Running softmax of a warp: of head g in all four lanes of a row; out of heads 2c and 2c+1. */
-struct running {
-    float largest, sum;
-    float out[4][4]; /* [m tile i]: dimension 8g+2i, then 8g+2i+1; heads 2c, 2c+1 */
-};
-
-GS_DEVICE void attend_tile(struct running *r, const struct queries *q, const struct tile *t, int first,
-                           int last)
-{
-    int c = lane_of_thread() % 4;
-    float p[4];
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-        float s[4] = {0.0f, 0.0f, 0.0f, 0.0f}, low[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int step = 0; step < 4; step++) {
-            const struct u32x4 &k = t->key[n][step / 2];
-            uint32_t b0 = step % 2 ? k.z : k.x, b1 = step % 2 ? k.w : k.y;
-            const uint32_t a[4] = {q->low[step][0], 0, q->low[step][1], 0};
-            mma_bf16(s, q->high_middle[step], b0, b1);
-            mma_bf16(low, a, b0, b1);
-        }
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-            p[2 * n + j] = first + 8 * n + 2 * c + j <= last ? s[j] + (s[2 + j] + low[j]) : -INFINITY;
-    }
-    float largest = fmaxf(fmaxf(p[0], p[1]), fmaxf(p[2], p[3]));
-    largest = fmaxf(largest, gs_shuffle_xor(largest, 1));
-    largest = fmaxf(largest, gs_shuffle_xor(largest, 2));
-    largest = fmaxf(largest, r->largest);
-    float shrink = gs_exp(r->largest - largest), sum = 0.0f;
-    r->largest = largest;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        p[j] = gs_exp(p[j] - largest);
-        sum += p[j];
-    }
-    r->sum = r->sum * shrink + sum; /* of this lane's keys; lanes are added at the end */
-    float shrink0 = __shfl_sync(0xffffffffu, shrink, 8 * c),
-          shrink1 = __shfl_sync(0xffffffffu, shrink, 8 * c + 4);
-    uint32_t b0[3], b1[3];
-    split_pair(p[0], p[1], b0);
-    split_pair(p[2], p[3], b1);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        uint32_t v[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            v[k] = i == 0 ? t->value[k].x : i == 1 ? t->value[k].y : i == 2 ? t->value[k].z : t->value[k].w;
-        const uint32_t a[4] = {__byte_perm(v[0], v[1], 0x5410), __byte_perm(v[0], v[1], 0x7632),
-                               __byte_perm(v[2], v[3], 0x5410), __byte_perm(v[2], v[3], 0x7632)};
-        r->out[i][0] *= shrink0;
-        r->out[i][1] *= shrink1;
-        r->out[i][2] *= shrink0;
-        r->out[i][3] *= shrink1;
-#pragma unroll
-        for (int k = 0; k < 3; k++)
-            mma_bf16(r->out[i], a, b0[k], b1[k]);
-    }
-}
-
-/* Every warp's result to shared memory. */
-GS_DEVICE void leave_warp(struct running *r, struct attention_shared *block)
-{
-    int warp = warp_of_thread(), g = lane_of_thread() / 4, c = lane_of_thread() % 4;
-    r->sum += gs_shuffle_xor(r->sum, 1);
-    r->sum += gs_shuffle_xor(r->sum, 2);
-    if (c == 0) {
-        block->largest[warp][g] = r->largest;
-        block->sum[warp][g] = r->sum;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            block->out[warp][2 * c + h][4 * g + i] = make_float2(r->out[i][h], r->out[i][2 + h]);
-}
-
-/* A thread's pair of dimensions of one head over all warps, in their order. */
-struct merged {
-    float largest, sum, a, b;
-};
-
-GS_DEVICE struct merged merge_warps(const struct attention_shared *block, int h, int pair)
-{
-    struct merged m = {-INFINITY, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int w = 0; w < ATTENTION_WARPS; w++)
-        m.largest = fmaxf(m.largest, block->largest[w][h]);
-#pragma unroll
-    for (int w = 0; w < ATTENTION_WARPS; w++) {
-        float factor = gs_exp(block->largest[w][h] - m.largest); /* 0 where the warp had no key */
-        float2 out = block->out[w][h][pair];
-        m.sum += block->sum[w][h] * factor;
-        m.a += out.x * factor;
-        m.b += out.y * factor;
-    }
-    return m;
+    patch_tile(t, first, last, true,
+               [=](int which, int) { return (const struct u32x4 *)block->newest[which]; });
 }
 
 /* Two neighbouring elements of the result to their place in the split vector. */
@@ -363,20 +200,13 @@ GS_DEVICE void finish(const struct gs_gpu_args &args, struct attention_shared *b
     uint32_t *attended = (uint32_t *)(base + at.attended), *arrived = (uint32_t *)(base + at.arrived);
     float *partial = (float *)(base + at.partial);
     int head = gs_block(), h = gs_thread() / 32, d = gs_thread() % 32 * 2, head_of_all = head * GROUP + h;
-    struct merged m = merge_warps(block, h, d / 2);
+    struct merged m = merge_warps<ATTENTION_WARPS>(block, h, d / 2);
     if (keys.n_split == 1) {
-        float largest = fmaxf(sink, m.largest), factor = gs_exp(m.largest - largest);
-        float total = m.sum * factor + gs_exp(sink - largest);
-        store_attended(attended, head_of_all * D_HEAD + d, m.a * factor / total, m.b * factor / total);
+        float2 sum = add_sink(m, sink);
+        store_attended(attended, head_of_all * D_HEAD + d, sum.x, sum.y);
         return;
     }
-    float *to = partial + ((int64_t)gs_block_y() * args.dims.n_head + head_of_all) * (D_HEAD + 2);
-    if (d == 0) {
-        to[0] = m.largest;
-        to[1] = m.sum;
-    }
-    to[2 + d] = m.a;
-    to[3 + d] = m.b;
+    leave_split(partial + ((int64_t)gs_block_y() * args.dims.n_head + head_of_all) * (D_HEAD + 2), m, d);
     gs_sync();
     if (gs_thread() == 0) {
         block->is_last = arrive(arrived + head) + 1 == (uint32_t)keys.n_split;
@@ -425,7 +255,7 @@ GS_KERNEL void __maxnreg__(160) gs_decode_attention(GS_ARGS(struct gs_gpu_args, 
     prepare(args, kv, qkv, head, last, keys.end == last + 1, &early, &memory);
     gs_sync();
     TRACE(2, 2);
-    struct queries q;
+    struct query_terms<3> q;
     load_queries(&memory, &q);
     struct running r = {-INFINITY, 0.0f, {}};
     while (key < keys.end) {
@@ -434,7 +264,7 @@ GS_KERNEL void __maxnreg__(160) gs_decode_attention(GS_ARGS(struct gs_gpu_args, 
         if (next < keys.end)
             load_tile(&tile, kv, offset, cache, next, last);
         if (key + TILE > last)
-            patch_tile(&current, &memory, key, last);
+            patch_newest(&current, &memory, key, last);
         attend_tile(&r, &q, &current, key, keys.end - 1);
         key = next;
     }

@@ -95,14 +95,26 @@ struct gs_kv {
     int64_t capacity;
     int64_t length;                    /* tokens whose keys and values are complete, in every layer */
     int64_t ring_first;                /* the first position that the rings still hold */
+    int64_t least_slots;               /* of the smallest ring; the capacity if no layer has one */
     void *memory;                      /* of all layers, and of the table below */
     struct gs_gpu_kv_layer *layers;    /* [n_layer], pointers into device memory */
     struct gs_gpu_kv_layer *on_device; /* the same table in device memory */
 };
 
+/* ---------------------------------------------------------------- device.c */
+
 /* Device memory that lives as long as the device. */
 gs_status gs_gpu_take(struct gs_device *device, uint64_t bytes, const char *what, void **out,
                       struct gs_error *error);
+
+/* Queues a launch, and counts it; overlap: programmatic dependent launch. */
+gs_status gs_gpu_launch(struct gs_device *device, const struct gs_gpu_launch *launch, const void *args,
+                        bool overlap, struct gs_error *error);
+/* The same with n threads in blocks of `block`. */
+gs_status gs_gpu_run(struct gs_device *device, const char *kernel, const void *args, uint64_t n_threads,
+                     uint32_t block, struct gs_error *error);
+
+/* ---------------------------------------------------------------- the others, each knows those before it */
 
 /* load.c: fills layers, embedding, head, norm and the rope table. */
 gs_status gs_gpu_load_weights(struct gs_device *device, gs_progress_fn *progress, void *progress_user,
@@ -111,7 +123,7 @@ gs_status gs_gpu_load_weights(struct gs_device *device, gs_progress_fn *progress
 /* kv.c. To be told before positions up to length + n_tokens - 1 are written. */
 void gs_gpu_kv_begin_write(struct gs_kv *kv, int64_t n_tokens);
 
-/* forward.c */
+/* stages.c */
 struct gs_gpu_call {
     int32_t n_rows, n_logit_rows;
     int64_t n_ctx; /* positions of the call are below */
@@ -122,9 +134,10 @@ struct gs_gpu_call {
 /* Queues the whole model for rows that are in scratch.rows; the logits stay on the device. */
 gs_status gs_gpu_queue_model(struct gs_device *device, const struct gs_gpu_call *call,
                              const _Atomic bool *cancelled, struct gs_error *error);
+/* Queues logits of n rows from `first` on, normed already, to the beginning of scratch.logits. */
+gs_status gs_gpu_queue_logits(struct gs_device *device, const struct gs_gpu_call *call, int32_t first,
+                              int32_t n, struct gs_error *error);
 enum gs_gpu_family gs_gpu_choose_family(struct gs_device *device, int32_t n_rows, int64_t n_ctx);
-/* Of weights, by a forward of such a call. */
-uint64_t gs_gpu_bytes_read(const struct gs_device *device, int32_t n_rows, int32_t n_logit_rows);
 
 /* graph.c: the captured form of a decode step; from the cache where it is there. */
 gs_status gs_gpu_step_graph(struct gs_device *device, const struct gs_gpu_call *call,
@@ -137,8 +150,7 @@ void gs_gpu_free_graphs(struct gs_device *device);
 /* The positions of the graph that serves positions below n_ctx: they have as many, or more. */
 int64_t gs_gpu_graph_context(int64_t n_ctx);
 
-/* A launch of a kernel with its own arguments, of n threads in blocks of `block`. */
-gs_status gs_gpu_run(struct gs_device *device, const char *kernel, const void *args, uint64_t n_threads,
-                     uint32_t block, struct gs_error *error);
+/* forward.c: bytes of weights that a forward of such a call reads. */
+uint64_t gs_gpu_bytes_read(const struct gs_device *device, int32_t n_rows, int32_t n_logit_rows);
 
 #endif

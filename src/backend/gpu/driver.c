@@ -26,8 +26,9 @@ static void *unconst(const void *memory)
 
 /* ---------------------------------------------------------------- the library */
 
-gs_status gs_gpu_driver_find(const struct gs_gpu_driver *driver, const char *name, void *field,
-                             struct gs_error *error)
+/* Puts the address of a call into the function pointer at `field`. */
+static gs_status find(const struct gs_gpu_driver *driver, const char *name, void *field,
+                      struct gs_error *error)
 {
     void *found = dlsym(driver->handle, name);
     if (!found)
@@ -38,22 +39,33 @@ gs_status gs_gpu_driver_find(const struct gs_gpu_driver *driver, const char *nam
     return GS_OK;
 }
 
-gs_status gs_gpu_driver_open(struct gs_gpu_driver *driver, const struct gs_gpu_vendor *vendor,
-                             struct gs_error *error)
+static gs_status find_all(struct gs_gpu_driver *driver, struct gs_error *error)
 {
-    *driver = (struct gs_gpu_driver){.vendor = vendor};
-    /* Never unmapped again: the driver may have threads of its own once it was initialised. */
-    for (size_t i = 0; vendor->file_names[i] && !driver->handle; i++)
-        driver->handle = dlopen(vendor->file_names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!driver->handle)
-        return gs_fail(error, GS_UNSUPPORTED, "no %s here: %s cannot be opened", vendor->product,
-                       vendor->file_names[0]);
+    const struct gs_gpu_vendor *vendor = driver->vendor;
     gs_status status = GS_OK;
 #define FIND(field, cuda, hip, parameters)                                                                   \
     if (status == GS_OK)                                                                                     \
-        status = gs_gpu_driver_find(driver, vendor->call_names[CALL_##field], &driver->field, error);
+        status = find(driver, vendor->call_names[CALL_##field], &driver->field, error);
     GS_GPU_CALLS(FIND)
 #undef FIND
+    for (size_t i = 0; status == GS_OK && i < vendor->n_own; i++)
+        status = find(driver, vendor->own[i].name, (char *)driver + vendor->own[i].at, error);
+    return status;
+}
+
+gs_status gs_gpu_driver_open(struct gs_gpu_driver *driver, const struct gs_gpu_vendor *vendor,
+                             struct gs_error *error)
+{
+    memset(driver, 0, vendor->bytes);
+    driver->vendor = vendor;
+    /* Never unmapped again: the driver may have threads of its own once it was initialised. */
+    for (size_t i = 0; vendor->file_names[i] && !driver->handle; i++)
+        driver->handle = dlopen(vendor->file_names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    gs_status status = driver->handle ? find_all(driver, error)
+                                      : gs_fail(error, GS_UNSUPPORTED, "no %s here: %s cannot be opened",
+                                                vendor->product, vendor->file_names[0]);
+    if (status == GS_OK && vendor->start)
+        status = vendor->start(driver, error);
     if (status != GS_OK)
         gs_gpu_driver_close(driver);
     return status;
@@ -63,7 +75,17 @@ void gs_gpu_driver_close(struct gs_gpu_driver *driver)
 {
     if (driver->handle)
         dlclose(driver->handle);
-    *driver = (struct gs_gpu_driver){0};
+    memset(driver, 0, driver->vendor ? driver->vendor->bytes : sizeof *driver);
+}
+
+static gs_status status_of(const struct gs_gpu_vendor *vendor, int result)
+{
+    if (result == GS_GPU_NO_MEMORY)
+        return GS_OUT_OF_MEMORY;
+    bool unsupported = result == GS_GPU_NO_DEVICE || result == GS_GPU_NO_BINARY;
+    for (const int *own = vendor->unsupported; *own != GS_GPU_SUCCESS; own++)
+        unsupported = unsupported || result == *own;
+    return unsupported ? GS_UNSUPPORTED : GS_IO;
 }
 
 gs_status gs_gpu_check(const struct gs_gpu_driver *driver, int result, struct gs_error *error,
@@ -79,7 +101,7 @@ gs_status gs_gpu_check(const struct gs_gpu_driver *driver, int result, struct gs
     vsnprintf(where, sizeof where, action, arguments);
     va_end(arguments);
     vendor->describe(driver, result, &name, &text);
-    return gs_fail(error, vendor->status_of(result), "%s: %s: %s (%s)", vendor->name, where,
+    return gs_fail(error, status_of(vendor, result), "%s: %s: %s (%s)", vendor->name, where,
                    name ? name : "unknown error", text ? text : "no description");
 }
 
@@ -92,7 +114,7 @@ static gs_status check_call(struct gs_gpu *gpu, int result, enum call call, stru
 gs_status gs_gpu_enter(struct gs_gpu *gpu, struct gs_error *error)
 {
     const struct gs_gpu_vendor *vendor = gpu->driver->vendor;
-    return gs_gpu_check(gpu->driver, vendor->enter(gpu), error, "%s", vendor->enter_name);
+    return gs_gpu_check(gpu->driver, gpu->enter(gpu), error, "%s", vendor->enter_name);
 }
 
 gs_status gs_gpu_find_device(const struct gs_gpu_driver *driver, int index, int *device,

@@ -12,6 +12,8 @@
 
 #include "backend/gpu/api.h"
 
+#include <stddef.h>
+
 /* The types in which the vendors differ; the checks put in theirs. */
 #ifndef GS_GPU_ADDRESS
 #define GS_GPU_ADDRESS      void *     /* CUDA: an integer as large, which calls pass in the same way */
@@ -73,18 +75,26 @@ enum {
 
 struct gs_gpu_driver;
 
+/* A call that one vendor alone has: its name, and where its pointer stands in the vendor's driver. */
+struct gs_gpu_call {
+    const char *name;
+    size_t at;
+};
+
 struct gs_gpu_vendor {
     const char *name;              /* "cuda": begins messages */
     const char *product;           /* "CUDA driver" */
     const char *needed;            /* "CUDA 12.4 or later": what a library that lacks a call is too old for */
     const char *const *file_names; /* tried in this order; the last is NULL */
     const char *const *call_names; /* in the order of GS_GPU_CALLS */
-    const char *enter_name;
+    const struct gs_gpu_call *own; /* [n_own] */
+    size_t n_own, bytes;           /* bytes: of the vendor's driver */
+    const int *unsupported;        /* own results like GS_GPU_NO_DEVICE; the last is 0 */
+    const char *enter_name;        /* of the call behind gs_gpu.enter */
 
-    /* Makes the device the one that this thread's calls are about. */
-    int (*enter)(struct gs_gpu *gpu);
+    /* Initialises the library once all calls are found. NULL: nothing to do. */
+    gs_status (*start)(struct gs_gpu_driver *driver, struct gs_error *error);
     void (*describe)(const struct gs_gpu_driver *driver, int result, const char **name, const char **text);
-    gs_status (*status_of)(int result); /* never of GS_GPU_SUCCESS */
 };
 
 /* A vendor's own begins with this. */
@@ -99,16 +109,16 @@ struct gs_gpu_driver {
 /* A vendor's own begins with this. */
 struct gs_gpu {
     const struct gs_gpu_driver *driver;
+    int (*enter)(struct gs_gpu *gpu); /* makes the device the one that this thread's calls are about */
 };
 
-/* Opens the library and finds the common calls. GS_UNSUPPORTED, in one line, otherwise. */
+/*
+ * Opens the library, finds the calls and starts it; otherwise all of the vendor's driver is zero.
+ * GS_UNSUPPORTED, in one line: no library, one that is too old, no device.
+ */
 gs_status gs_gpu_driver_open(struct gs_gpu_driver *driver, const struct gs_gpu_vendor *vendor,
                              struct gs_error *error);
 void gs_gpu_driver_close(struct gs_gpu_driver *driver);
-
-/* Puts the address of a call into the function pointer at `field`. */
-gs_status gs_gpu_driver_find(const struct gs_gpu_driver *driver, const char *name, void *field,
-                             struct gs_error *error);
 
 /*
  * GS_OK for GS_GPU_SUCCESS; else "cuda: <action>: CUDA_ERROR_... (text)": GS_OUT_OF_MEMORY, GS_UNSUPPORTED

@@ -13,20 +13,16 @@
 static gs_status queue_choice(struct gs_device *device, const struct gs_gpu_call *call,
                               enum gs_gpu_chained chained, struct gs_error *error)
 {
-    const struct gs_gpu_api *api = device->api;
-    struct gs_gpu_args args = {.dims = device->dims, .s = device->scratch, .n_rows = 1};
+    const struct gs_gpu_args args = {.dims = device->dims, .s = device->scratch, .n_rows = 1};
     struct gs_gpu_launch next = {.kernel = "gs_simple_next", .grid = {1, 1, 1}, .block = 1};
     struct gs_gpu_launch weigh = {
         .kernel = "gs_simple_weigh_next", .grid = {GS_SIMPLE_PARTS, 1, 1}, .block = GS_SIMPLE_THREADS};
     struct gs_gpu_launch pick = {
         .kernel = "gs_simple_pick_next", .grid = {1, 1, 1}, .block = GS_SIMPLE_THREADS};
-    device->stats.n_dispatches++;
     if (chained == GS_GPU_GREEDY)
-        return api->launch(device->gpu, device->stream, &next, &args, call->overlap, error);
-    device->stats.n_dispatches++;
-    gs_status status = api->launch(device->gpu, device->stream, &weigh, &args, call->overlap, error);
-    return status == GS_OK ? api->launch(device->gpu, device->stream, &pick, &args, call->overlap, error)
-                           : status;
+        return gs_gpu_launch(device, &next, &args, call->overlap, error);
+    gs_status status = gs_gpu_launch(device, &weigh, &args, call->overlap, error);
+    return status == GS_OK ? gs_gpu_launch(device, &pick, &args, call->overlap, error) : status;
 }
 
 static gs_status capture(struct gs_device *device, const struct gs_gpu_call *call,

@@ -21,8 +21,7 @@ static int64_t element_bytes(const struct gs_device *device)
 
 static int64_t slot_count(const struct gs_device *device, int64_t layer, int64_t capacity)
 {
-    int64_t ring = device->dims.window + device->dims.max_rows;
-    return config_of(device)->layer_is_window[layer] && ring < capacity ? ring : capacity;
+    return gs_kv_slot_count(config_of(device), layer, capacity, device->dims.max_rows);
 }
 
 /* Bytes of a layer's keys, aligned; its values take as many. */
@@ -59,7 +58,7 @@ gs_status gs_gpu_kv_create(struct gs_device *device, int64_t capacity, struct gs
     if (!kv)
         return gs_fail_memory(error, sizeof *kv);
     kv->device = device;
-    kv->capacity = capacity;
+    kv->capacity = kv->least_slots = capacity;
     kv->layers = calloc((size_t)n_layer, sizeof *kv->layers);
     gs_status status = kv->layers ? api->alloc(device->gpu, bytes, "a context's cache", &kv->memory, error)
                                   : gs_fail_memory(error, (uint64_t)n_layer * sizeof *kv->layers);
@@ -71,6 +70,8 @@ gs_status gs_gpu_kv_create(struct gs_device *device, int64_t capacity, struct gs
     for (int64_t i = 0; i < n_layer; i++) {
         struct gs_gpu_kv_layer *layer = &kv->layers[i];
         layer->n_slot = (int32_t)slot_count(device, i, capacity);
+        if (layer->n_slot < kv->least_slots)
+            kv->least_slots = layer->n_slot;
         layer->is_f32 = device->precision == GS_PRECISION_EXACT;
         layer->keys = next;
         next += part_bytes(device, i, capacity);
@@ -102,21 +103,9 @@ void gs_gpu_kv_free(struct gs_kv *kv)
     free(kv);
 }
 
-/* Slots of the smallest ring; the capacity if no layer has one. */
-static int64_t ring_slots(const struct gs_kv *kv)
-{
-    int64_t slots = kv->capacity;
-    for (int64_t i = 0; i < config_of(kv->device)->n_layer; i++)
-        if (kv->layers[i].n_slot < slots)
-            slots = kv->layers[i].n_slot;
-    return slots;
-}
-
 void gs_gpu_kv_begin_write(struct gs_kv *kv, int64_t n_tokens)
 {
-    int64_t first = kv->length + n_tokens - ring_slots(kv);
-    if (first > kv->ring_first)
-        kv->ring_first = first;
+    gs_kv_keep(0, kv->length + n_tokens, kv->least_slots, &kv->ring_first);
 }
 
 int64_t gs_gpu_kv_length(const struct gs_kv *kv)
@@ -132,10 +121,9 @@ int64_t gs_gpu_kv_truncate(struct gs_kv *kv, int64_t length)
 
 /* ---------------------------------------------------------------- moving */
 
-/* The first position that a layer holds; the last is length - 1. */
 static int64_t first_held(const struct gs_kv *kv, int64_t layer)
 {
-    return config_of(kv->device)->layer_is_window[layer] ? kv->ring_first : 0;
+    return gs_kv_first_held(config_of(kv->device), layer, kv->ring_first);
 }
 
 /* Positions first ... end-1 of every head, from one arrangement of slots to another. */
@@ -163,17 +151,14 @@ static gs_status move(struct gs_device *device, const void *from, int64_t from_s
 
 gs_status gs_gpu_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
 {
-    if (dst->device != src->device || dst->capacity < src->length)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
-                       (long long)dst->capacity, (long long)src->length);
+    gs_status status = gs_kv_check_copy(dst->device == src->device, dst->capacity, src->length, error);
+    if (status != GS_OK)
+        return status;
     struct gs_device *device = dst->device;
     int64_t ring_first = 0;
-    gs_status status = GS_OK;
     for (int64_t i = 0; status == GS_OK && i < config_of(device)->n_layer; i++) {
         const struct gs_gpu_kv_layer *from = &src->layers[i], *to = &dst->layers[i];
-        int64_t first = first_held(src, i), fits = src->length - to->n_slot;
-        first = fits > first ? fits : first;
-        ring_first = first > ring_first ? first : ring_first;
+        int64_t first = gs_kv_keep(first_held(src, i), src->length, to->n_slot, &ring_first);
         status =
             move(device, from->keys, from->n_slot, 0, to->keys, to->n_slot, 0, first, src->length, error);
         if (status == GS_OK)
@@ -253,10 +238,9 @@ gs_status gs_gpu_kv_import(struct gs_kv *kv, const void *bytes, size_t size, str
     if (header.length > 0)
         status = api->alloc(device->gpu, row_bytes(kv, header.length), "reading a cache", &line, error);
     for (int64_t i = 0; status == GS_OK && i < c->n_layer; i++) {
-        int64_t first = c->layer_is_window[i] ? header.ring_first : 0, held = header.length - first;
-        int64_t fits = header.length - kv->layers[i].n_slot, kept = fits > first ? fits : first;
+        int64_t first = gs_kv_first_held(c, i, header.ring_first), held = header.length - first;
+        int64_t kept = gs_kv_keep(first, header.length, kv->layers[i].n_slot, &ring_first);
         void *parts[2] = {kv->layers[i].keys, kv->layers[i].values};
-        ring_first = kept > ring_first ? kept : ring_first;
         for (int p = 0; status == GS_OK && p < 2 && held > 0; p++, at += row_bytes(kv, held)) {
             status = api->copy_in(device->gpu, device->stream, line, at, row_bytes(kv, held), error);
             if (status == GS_OK)

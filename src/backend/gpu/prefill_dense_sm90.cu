@@ -41,6 +41,72 @@ GS_DEVICE void load_rows(uint32_t tile, const uint16_t *matrix, int row0, int n_
     }
 }
 
+/* Stages of shared memory that are filled and emptied in turn. */
+struct ring {
+    uint32_t base, parity;
+    int stage;
+};
+
+template <int STAGES> GS_DEVICE void step_ring(struct ring *r)
+{
+    if (++r->stage == STAGES) {
+        r->stage = 0;
+        r->parity ^= 1;
+    }
+}
+
+/* The loading warpgroup's part of a tile. */
+template <int COLUMNS>
+GS_DEVICE void load_tile(struct ring *r, const struct dense_operands &in, const struct tile_position &at,
+                         uint64_t *full, uint64_t *empty)
+{
+    typedef dense_shape<COLUMNS> shape;
+    for (int s = 0; s < in.depth / TILE_K; s++) {
+        uint32_t place = r->base + r->stage * shape::stage_bytes;
+        barrier_wait(shared_address(&empty[r->stage]), r->parity ^ 1);
+        load_rows<ROWS>(place, in.rows, at.row0, in.n_rows, in.depth, s * TILE_K);
+        load_rows<COLUMNS>(place + TILE_BYTES(ROWS), in.weights, at.column0, in.n_columns, in.depth,
+                           s * TILE_K);
+        barrier_arrive_after_copies(shared_address(&full[r->stage]));
+        step_ring<shape::stages>(r);
+    }
+}
+
+/* A computing warpgroup's 64 rows of a tile. */
+template <int COLUMNS>
+GS_DEVICE void multiply_tile(struct ring *r, float (*sums)[4], int n_step, uint64_t *full, uint64_t *empty)
+{
+    typedef dense_shape<COLUMNS> shape;
+    int group = gs_thread() >> 7, lane = gs_thread() & 31;
+    int before = -1; /* the stage whose products may still be under way */
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sums[j][i] = 0;
+    }
+    for (int s = 0; s < n_step; s++) {
+        uint32_t place = r->base + r->stage * shape::stage_bytes;
+        uint64_t a = tile_descriptor(place + group * TILE_BYTES(64));
+        uint64_t b = tile_descriptor(place + TILE_BYTES(ROWS));
+        barrier_wait(shared_address(&full[r->stage]), r->parity);
+        fence_shared_for_wgmma();
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; step++)
+            wgmma_ss<COLUMNS>::run(sums, a + step * 2, b + step * 2);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (before >= 0 && lane == 0)
+            barrier_arrive(shared_address(&empty[before]));
+        before = r->stage;
+        step_ring<shape::stages>(r);
+    }
+    wgmma_wait<0>();
+    if (lane == 0)
+        barrier_arrive(shared_address(&empty[before]));
+}
+
 template <int OUTPUT, int COLUMNS> GS_DEVICE void dense(const struct gs_gpu_args &args)
 {
     extern GS_SHARED __align__(1024) uint8_t shared[];
@@ -48,9 +114,8 @@ template <int OUTPUT, int COLUMNS> GS_DEVICE void dense(const struct gs_gpu_args
     GS_SHARED __align__(8) uint64_t full[shape::stages], empty[shape::stages];
     struct dense_operands in = dense_operands_of<OUTPUT>(args);
     int n_row_tile = (in.n_rows + ROWS - 1) / ROWS, n_column_tile = (in.n_columns + COLUMNS - 1) / COLUMNS;
-    int n_tile = n_row_tile * n_column_tile, n_step = in.depth / TILE_K;
-    int group = gs_thread() >> 7, stage = 0;
-    uint32_t base = shared_address(shared), parity = 0;
+    int n_tile = n_row_tile * n_column_tile, n_step = in.depth / TILE_K, group = gs_thread() >> 7;
+    struct ring ring = {shared_address(shared), 0, 0};
 
     if (gs_thread() == 0) {
         for (int s = 0; s < shape::stages; s++) {
@@ -63,21 +128,8 @@ template <int OUTPUT, int COLUMNS> GS_DEVICE void dense(const struct gs_gpu_args
     gs_let_next_start();
     if (group == 2) {
         fewer_registers<88>();
-        for (int tile = gs_block(); tile < n_tile; tile += gs_n_block()) {
-            struct tile_position at = position_of(tile, n_row_tile, n_column_tile, COLUMNS);
-            for (int s = 0; s < n_step; s++) {
-                uint32_t place = base + stage * shape::stage_bytes;
-                barrier_wait(shared_address(&empty[stage]), parity ^ 1);
-                load_rows<ROWS>(place, in.rows, at.row0, in.n_rows, in.depth, s * TILE_K);
-                load_rows<COLUMNS>(place + TILE_BYTES(ROWS), in.weights, at.column0, in.n_columns, in.depth,
-                                   s * TILE_K);
-                barrier_arrive_after_copies(shared_address(&full[stage]));
-                if (++stage == shape::stages) {
-                    stage = 0;
-                    parity ^= 1;
-                }
-            }
-        }
+        for (int tile = gs_block(); tile < n_tile; tile += gs_n_block())
+            load_tile<COLUMNS>(&ring, in, position_of(tile, n_row_tile, n_column_tile, COLUMNS), full, empty);
         copy_commit();
         copy_wait<0>();
     } else {
@@ -86,36 +138,7 @@ template <int OUTPUT, int COLUMNS> GS_DEVICE void dense(const struct gs_gpu_args
         for (int tile = gs_block(); tile < n_tile; tile += gs_n_block()) {
             struct tile_position at = position_of(tile, n_row_tile, n_column_tile, COLUMNS);
             float sums[COLUMNS / 8][4];
-            int before = -1; /* the stage whose products may still be under way */
-#pragma unroll
-            for (int j = 0; j < COLUMNS / 8; j++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    sums[j][i] = 0;
-            }
-            for (int s = 0; s < n_step; s++) {
-                uint32_t place = base + stage * shape::stage_bytes;
-                uint64_t a = tile_descriptor(place + group * TILE_BYTES(64));
-                uint64_t b = tile_descriptor(place + TILE_BYTES(ROWS));
-                barrier_wait(shared_address(&full[stage]), parity);
-                fence_shared_for_wgmma();
-                wgmma_fence();
-#pragma unroll
-                for (int step = 0; step < 4; step++)
-                    wgmma_ss<COLUMNS>::run(sums, a + step * 2, b + step * 2);
-                wgmma_commit();
-                wgmma_wait<1>();
-                if (before >= 0 && lane == 0)
-                    barrier_arrive(shared_address(&empty[before]));
-                before = stage;
-                if (++stage == shape::stages) {
-                    stage = 0;
-                    parity ^= 1;
-                }
-            }
-            wgmma_wait<0>();
-            if (lane == 0)
-                barrier_arrive(shared_address(&empty[before]));
+            multiply_tile<COLUMNS>(&ring, sums, n_step, full, empty);
 #pragma unroll
             for (int j = 0; j < COLUMNS / 64; j++) {
                 if (at.column0 + j * 64 >= in.n_columns)

@@ -32,7 +32,7 @@ static struct hip *hip_of(struct gs_gpu *gpu)
     return (struct hip *)gpu;
 }
 
-int gs_hip_enter(struct gs_gpu *gpu)
+static int enter(struct gs_gpu *gpu)
 {
     return hip_of(gpu)->driver.set_device(hip_of(gpu)->device);
 }
@@ -85,9 +85,9 @@ static void hip_close(struct gs_gpu *gpu)
     if (!gpu)
         return;
     struct hip *hip = hip_of(gpu);
-    if (hip->module && gs_hip_enter(gpu) == GS_GPU_SUCCESS)
+    if (hip->module && enter(gpu) == GS_GPU_SUCCESS)
         hip->driver.common.module_unload(hip->module);
-    gs_hip_driver_close(&hip->driver);
+    gs_gpu_driver_close(&hip->driver.common);
     free(hip);
 }
 
@@ -101,7 +101,7 @@ static gs_status hip_open(int index, struct gs_gpu **out, struct gs_gpu_machine 
     struct hip *hip = calloc(1, sizeof *hip);
     if (!hip)
         return gs_fail_memory(error, sizeof *hip);
-    hip->base.driver = &hip->driver.common;
+    hip->base = (struct gs_gpu){.driver = &hip->driver.common, .enter = enter};
     gs_status status = gs_hip_driver_open(&hip->driver, error);
     if (status == GS_OK)
         status = gs_gpu_find_device(&hip->driver.common, index, &hip->device, error);

@@ -20,19 +20,26 @@ static void describe(const struct gs_gpu_driver *common, int result, const char 
     *text = driver->error_string(result);
 }
 
-static gs_status status_of(int result)
+static gs_status start(struct gs_gpu_driver *common, struct gs_error *error)
 {
-    switch (result) {
-    case GS_GPU_NO_MEMORY:
-        return GS_OUT_OF_MEMORY;
-    case GS_GPU_NO_DEVICE:
-    case GS_GPU_NO_BINARY:
-    case GS_HIP_INVALID_DEVICE:
-        return GS_UNSUPPORTED;
-    default:
-        return GS_IO;
-    }
+    struct gs_hip_driver *driver = (struct gs_hip_driver *)common;
+    int result = common->init(0);
+    if (result == GS_GPU_NO_DEVICE || result == GS_HIP_INVALID_DEVICE)
+        return gs_fail(error, GS_UNSUPPORTED, "the HIP library sees no device (hipInit: %s)",
+                       driver->error_name(result));
+    gs_status status = gs_gpu_check(common, result, error, "hipInit");
+    if (status == GS_OK)
+        status = gs_gpu_check(common, common->driver_version(&driver->version), error, "hipDriverGetVersion");
+    return status;
 }
+
+static const struct gs_gpu_call own_calls[] = {
+#define CALL(field, name, parameters) {#name, offsetof(struct gs_hip_driver, field)},
+    GS_HIP_CALLS(CALL) GS_HIP_TEXTS(CALL)
+#undef CALL
+};
+
+static const int unsupported[] = {GS_HIP_INVALID_DEVICE, 0};
 
 static const struct gs_gpu_vendor vendor = {
     .name = "hip",
@@ -40,33 +47,14 @@ static const struct gs_gpu_vendor vendor = {
     .needed = "ROCm 5.2 or later",
     .file_names = file_names,
     .call_names = call_names,
+    .own = own_calls,
+    .n_own = sizeof own_calls / sizeof *own_calls,
+    .bytes = sizeof(struct gs_hip_driver),
+    .unsupported = unsupported,
     .enter_name = "hipSetDevice",
-    .enter = gs_hip_enter,
+    .start = start,
     .describe = describe,
-    .status_of = status_of,
 };
-
-static gs_status start(struct gs_hip_driver *driver, struct gs_error *error)
-{
-    gs_status status = GS_OK;
-#define FIND(field, name, parameters)                                                                        \
-    if (status == GS_OK)                                                                                     \
-        status = gs_gpu_driver_find(&driver->common, #name, &driver->field, error);
-    GS_HIP_CALLS(FIND)
-    GS_HIP_TEXTS(FIND)
-#undef FIND
-    if (status != GS_OK)
-        return status;
-    int result = driver->common.init(0);
-    if (result == GS_GPU_NO_DEVICE || result == GS_HIP_INVALID_DEVICE)
-        return gs_fail(error, GS_UNSUPPORTED, "the HIP library sees no device (hipInit: %s)",
-                       driver->error_name(result));
-    status = gs_gpu_check(&driver->common, result, error, "hipInit");
-    if (status == GS_OK)
-        status = gs_gpu_check(&driver->common, driver->common.driver_version(&driver->version), error,
-                              "hipDriverGetVersion");
-    return status;
-}
 
 gs_status gs_hip_driver_open(struct gs_hip_driver *driver, struct gs_error *error)
 {
@@ -74,16 +62,5 @@ gs_status gs_hip_driver_open(struct gs_hip_driver *driver, struct gs_error *erro
     if (gs_hip_module_count == 0)
         return gs_fail(error, GS_UNSUPPORTED,
                        "this build has no HIP kernels: it was made without a clang that compiles them");
-    gs_status status = gs_gpu_driver_open(&driver->common, &vendor, error);
-    if (status == GS_OK)
-        status = start(driver, error);
-    if (status != GS_OK)
-        gs_hip_driver_close(driver);
-    return status;
-}
-
-void gs_hip_driver_close(struct gs_hip_driver *driver)
-{
-    gs_gpu_driver_close(&driver->common);
-    *driver = (struct gs_hip_driver){0};
+    return gs_gpu_driver_open(&driver->common, &vendor, error);
 }

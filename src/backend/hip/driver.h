@@ -44,11 +44,7 @@ struct gs_hip_driver {
 #undef GS_HIP_FIELD
 };
 
-/* Opens the library and initialises it. GS_UNSUPPORTED, in one line: no library, one too old, no device. */
+/* As gs_gpu_driver_open(), which tells the errors; gs_gpu_driver_close() closes it. */
 gs_status gs_hip_driver_open(struct gs_hip_driver *driver, struct gs_error *error);
-void gs_hip_driver_close(struct gs_hip_driver *driver);
-
-/* Makes the device the thread's: device.c has it. */
-int gs_hip_enter(struct gs_gpu *gpu);
 
 #endif

@@ -83,13 +83,14 @@ struct gs_device {
 struct gs_kv {
     struct gs_device *device;
     int64_t capacity;
-    int64_t length;     /* tokens whose keys and values are complete, in every layer */
-    int64_t ring_first; /* the first position that the rings still hold */
+    int64_t length;      /* tokens whose keys and values are complete, in every layer */
+    int64_t ring_first;  /* the first position that the rings still hold */
+    int64_t least_slots; /* of the smallest ring; the capacity if no layer has one */
     struct gs_metal_memory memory;
     struct gs_metal_kv_layer *layers; /* [n_layer], in that memory */
 };
 
-/* backend.c: memory for weights, released with the device. */
+/* device.c: memory for weights, released with the device. */
 gs_status gs_metal_keep(struct gs_device *device, const struct gs_metal_memory *memory,
                         struct gs_error *error);
 

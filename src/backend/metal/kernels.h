@@ -419,6 +419,16 @@ static inline struct gs_metal_launch gs_metal_few_launch(uint32_t matrix_rows, u
         {gs_metal_ceil_div(matrix_rows, set), y, 1}, GS_METAL_THREADS, n * GS_METAL_FEW_BYTES};
 }
 
+/* A SIMD-group is a head: heads of one kv head side by side. */
+static inline struct gs_metal_launch gs_metal_attention_launch(const struct gs_metal_args *args)
+{
+    uint32_t per_kv = args->n_head / args->n_kv_head;
+    uint32_t heads = per_kv < GS_METAL_SIMDGROUPS ? per_kv : GS_METAL_SIMDGROUPS;
+    return (struct gs_metal_launch){{gs_metal_ceil_div(args->n_head, heads), args->n_rows, args->n_split},
+                                    heads * GS_METAL_LANES,
+                                    heads * gs_metal_ceil_div(args->d_head, 4) * 16};
+}
+
 static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel kernel,
                                                         const struct gs_metal_args *args,
                                                         const struct gs_metal_tuning *tuning)
@@ -426,10 +436,7 @@ static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel ker
     uint32_t n = args->n_rows, threads = GS_METAL_THREADS;
     uint32_t dense_sets = GS_METAL_SIMDGROUPS / tuning->simdgroups;
     uint32_t mxfp4_sets = GS_METAL_SIMDGROUPS / tuning->mxfp4_simdgroups;
-    uint32_t n_qkv_head = args->n_head + 2 * args->n_kv_head;
     uint32_t tile_rows = gs_metal_ceil_div(args->rows, GS_METAL_TILE_ROWS);
-    uint32_t per_kv = args->n_head / args->n_kv_head;
-    uint32_t heads = per_kv < GS_METAL_SIMDGROUPS ? per_kv : GS_METAL_SIMDGROUPS;
     switch (kernel) {
     case GS_METAL_EMBED:
     case GS_METAL_KV_STORE:
@@ -439,13 +446,12 @@ static inline struct gs_metal_launch gs_metal_launch_of(enum gs_metal_kernel ker
     case GS_METAL_DEQUANTIZE:
         return (struct gs_metal_launch){{n, 1, 1}, threads, 0};
     case GS_METAL_ATTENTION_IN: {
-        uint32_t sets = gs_metal_ceil_div(n_qkv_head * args->d_head, GS_METAL_SET_ROWS);
-        return (struct gs_metal_launch){{n, gs_metal_ceil_div(sets, dense_sets), 1}, threads, 0};
+        uint32_t rows = (args->n_head + 2 * args->n_kv_head) * args->d_head;
+        return (struct gs_metal_launch){
+            {n, gs_metal_ceil_div(gs_metal_ceil_div(rows, GS_METAL_SET_ROWS), dense_sets), 1}, threads, 0};
     }
-    case GS_METAL_ATTENTION: /* a SIMD-group is a head: heads of one kv head side by side */
-        return (struct gs_metal_launch){{gs_metal_ceil_div(args->n_head, heads), n, args->n_split},
-                                        heads * GS_METAL_LANES,
-                                        heads * gs_metal_ceil_div(args->d_head, 4) * 16};
+    case GS_METAL_ATTENTION:
+        return gs_metal_attention_launch(args);
     case GS_METAL_ATTENTION_COMBINE:
         return (struct gs_metal_launch){
             {gs_metal_ceil_div(args->n_head, GS_METAL_SIMDGROUPS), n, 1}, threads, 0};

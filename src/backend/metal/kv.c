@@ -21,8 +21,7 @@ static uint64_t slot_bytes(const struct gs_device *device)
 
 static int64_t slot_count(const struct gs_device *device, int64_t layer, int64_t capacity)
 {
-    int64_t ring = device->config.window + device->max_rows;
-    return device->config.layer_is_window[layer] && ring < capacity ? ring : capacity;
+    return gs_kv_slot_count(&device->config, layer, capacity, device->max_rows);
 }
 
 static uint64_t align(uint64_t bytes)
@@ -58,7 +57,7 @@ gs_status gs_metal_kv_create(struct gs_device *device, int64_t capacity, struct 
     if (!kv)
         return gs_fail_memory(error, sizeof *kv);
     kv->device = device;
-    kv->capacity = capacity;
+    kv->capacity = kv->least_slots = capacity;
     gs_status status = gs_metal_memory_make(&device->metal, gs_metal_kv_bytes(device, capacity),
                                             "a context's cache", &kv->memory, error);
     if (status != GS_OK) {
@@ -72,6 +71,8 @@ gs_status gs_metal_kv_create(struct gs_device *device, int64_t capacity, struct 
     for (int64_t i = 0; i < device->config.n_layer; i++) {
         struct gs_metal_kv_layer *layer = &kv->layers[i];
         layer->n_slot = (uint32_t)slot_count(device, i, capacity);
+        if (layer->n_slot < kv->least_slots)
+            kv->least_slots = layer->n_slot;
         layer->keys = next;
         next += part_bytes(device, i, capacity);
         layer->values = next;
@@ -89,21 +90,9 @@ void gs_metal_kv_free(struct gs_kv *kv)
     free(kv);
 }
 
-/* Slots of the smallest ring; the capacity if no layer has one. */
-static int64_t ring_slots(const struct gs_kv *kv)
-{
-    int64_t slots = kv->capacity;
-    for (int64_t i = 0; i < kv->device->config.n_layer; i++)
-        if (kv->layers[i].n_slot < slots)
-            slots = kv->layers[i].n_slot;
-    return slots;
-}
-
 void gs_metal_kv_begin_write(struct gs_kv *kv, int64_t n_tokens)
 {
-    int64_t first = kv->length + n_tokens - ring_slots(kv);
-    if (first > kv->ring_first)
-        kv->ring_first = first;
+    gs_kv_keep(0, kv->length + n_tokens, kv->least_slots, &kv->ring_first);
 }
 
 int64_t gs_metal_kv_length(const struct gs_kv *kv)
@@ -119,10 +108,9 @@ int64_t gs_metal_kv_truncate(struct gs_kv *kv, int64_t length)
 
 /* ---------------------------------------------------------------- moving */
 
-/* The first position that a layer holds; the last is length - 1. */
 static int64_t first_held(const struct gs_kv *kv, int64_t layer)
 {
-    return kv->device->config.layer_is_window[layer] ? kv->ring_first : 0;
+    return gs_kv_first_held(&kv->device->config, layer, kv->ring_first);
 }
 
 /* Where a position of a head is, in keys or values that begin at `part`. */
@@ -146,15 +134,13 @@ static void copy_layer(struct gs_kv *dst, const struct gs_kv *src, int64_t layer
 
 gs_status gs_metal_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
 {
-    if (dst->device != src->device || dst->capacity < src->length)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "a cache of %lld tokens cannot take a copy of %lld tokens",
-                       (long long)dst->capacity, (long long)src->length);
+    gs_status status = gs_kv_check_copy(dst->device == src->device, dst->capacity, src->length, error);
+    if (status != GS_OK)
+        return status;
     int64_t ring_first = 0;
     for (int64_t i = 0; i < src->device->config.n_layer; i++) {
-        int64_t first = first_held(src, i), fits = src->length - dst->layers[i].n_slot;
-        first = fits > first ? fits : first;
-        ring_first = first > ring_first ? first : ring_first;
-        copy_layer(dst, src, i, first);
+        copy_layer(dst, src, i,
+                   gs_kv_keep(first_held(src, i), src->length, dst->layers[i].n_slot, &ring_first));
     }
     dst->length = src->length;
     dst->ring_first = ring_first;
@@ -202,10 +188,9 @@ gs_status gs_metal_kv_import(struct gs_kv *kv, const void *bytes, size_t size, s
     size_t slot = (size_t)slot_bytes(kv->device);
     int64_t ring_first = 0;
     for (int64_t i = 0; i < c->n_layer; i++) {
-        int64_t first = c->layer_is_window[i] ? header.ring_first : 0;
-        int64_t fits = header.length - kv->layers[i].n_slot, kept = fits > first ? fits : first;
+        int64_t first = gs_kv_first_held(c, i, header.ring_first);
+        int64_t kept = gs_kv_keep(first, header.length, kv->layers[i].n_slot, &ring_first);
         uint64_t parts[2] = {kv->layers[i].keys, kv->layers[i].values};
-        ring_first = kept > ring_first ? kept : ring_first;
         for (int p = 0; p < 2; p++)
             for (int64_t h = 0; h < c->n_kv_head; h++)
                 for (int64_t t = first; t < header.length; t++, at += slot)

@@ -86,10 +86,6 @@ gs_status gs_metal_pipeline_make(struct gs_metal *metal, const char *kernel,
                                  struct gs_metal_archive *archive, struct gs_metal_pipeline *out,
                                  struct gs_error *error);
 
-/* Fails with `what` and, as one line, what the NSError `cause` says (NULL: nothing). Within a pool. */
-gs_status gs_metal_fail(const struct gs_metal *metal, gs_objc_id cause, gs_status code, const char *what,
-                        struct gs_error *error);
-
 /* Shared memory of its own, not cleared. `what` for the message: "the cache of a context". */
 gs_status gs_metal_memory_make(struct gs_metal *metal, uint64_t bytes, const char *what,
                                struct gs_metal_memory *out, struct gs_error *error);

@@ -58,4 +58,8 @@ static inline gs_objc_id gs_make_string(const struct gs_metal *m, const void *by
                : NULL;
 }
 
+/* Fails with `what` and, as one line, what the NSError `cause` says (NULL: nothing). Within a pool. */
+gs_status gs_metal_fail(const struct gs_metal *metal, gs_objc_id cause, gs_status code, const char *what,
+                        struct gs_error *error);
+
 #endif

@@ -1,10 +1,14 @@
 /*
- * One vector of activations, with AVX-512 VNNI and VBMI; int8_avx512.h includes this.
+ * One vector of activations, with AVX-512 VNNI and VBMI.
  *
  * A row after the other, straight through memory, which several short streams are not: the processor's own
  * prefetching works in it. 16 blocks of the row are a register: lane 4k + j is block k of chunk j of four,
  * and so turn 4j + k.
  */
+#ifndef GS_BACKEND_CPU_KERNELS_INT8_ROWS_AVX512_H
+#define GS_BACKEND_CPU_KERNELS_INT8_ROWS_AVX512_H
+
+#include "backend/cpu/kernels/int8_load_avx512.h"
 
 #define AHEAD_BYTES 12288
 
@@ -161,3 +165,5 @@ INLINE void dot_rows(enum format format, const struct row *rows, size_t n_rows, 
         total = _mm512_add_ps(total, _mm512_castsi512_ps(turns[turn % 4 * 4 + turn / 4]));
     _mm512_mask_storeu_ps(out, (__mmask16)((1u << n_rows) - 1), _mm512_mul_ps(total, _mm512_set1_ps(factor)));
 }
+
+#endif
