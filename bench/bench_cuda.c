@@ -4,6 +4,10 @@
  * and most.
  *
  *   bench_cuda MODEL [exact|fast] [native|q8] [RUNS] [DEPTH,DEPTH...] [PROMPT,PROMPT...] [BATCH,BATCH...]
+ * [JSON]
+ *
+ * A batch is a number of timelines of 64 tokens, or "64@8192": that many with a context of their own of 8,192
+ * tokens. JSON is a file for the same figures, in the form of `gossamer bench --json`.
  */
 #include "backend/cuda/cuda.h"
 #include "backend/gpu/backend.h"
@@ -18,6 +22,7 @@
 #define MAX_RUNS  64
 #define CHAIN     128
 #define MAX_BATCH 64
+#define STEPS     16 /* of a batch, in a run */
 
 static const struct gs_backend *const cuda = &gs_backend_cuda;
 
@@ -27,6 +32,8 @@ struct bench {
     int n_runs;
     int32_t *tokens; /* [n_tokens]: pseudo-random */
     size_t n_tokens;
+    FILE *json; /* or NULL */
+    bool has_rows;
 };
 
 static void require(gs_status status, const struct gs_error *error)
@@ -43,12 +50,27 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* "what: median (least ... most) unit" */
-static double report(const char *what, double *values, int n, const char *unit)
+/* A row of the JSON; its names hold nothing that would have to be escaped. */
+static void put_row(struct bench *bench, const char *name, const char *key, double median, double least,
+                    double most)
 {
+    if (!bench->json)
+        return;
+    fprintf(bench->json,
+            "%s\n    {\"name\": \"%s\", \"%s\": {\"median\": %.9g, \"min\": %.9g, \"max\": %.9g}}",
+            bench->has_rows ? "," : "", name, key, median, least, most);
+    bench->has_rows = true;
+}
+
+/* "what: median (least ... most) unit", and the row of the JSON that has `key` */
+static double report(struct bench *bench, const char *what, double *values, const char *key)
+{
+    int n = bench->n_runs;
     qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    printf("%-44s %10.2f  (%.2f ... %.2f) %s\n", what, values[n / 2], values[0], values[n - 1], unit);
+    printf("%-44s %10.2f  (%.2f ... %.2f) %s\n", what, values[n / 2], values[0], values[n - 1],
+           strcmp(key, "milliseconds") == 0 ? "ms" : "tokens/s");
     fflush(stdout);
+    put_row(bench, what, key, values[n / 2], values[0], values[n - 1]);
     return values[n / 2];
 }
 
@@ -209,7 +231,7 @@ static struct record record_exact(const struct bench *bench)
     return record;
 }
 
-static void bench_decode(const struct bench *bench, size_t depth)
+static void bench_decode(struct bench *bench, size_t depth)
 {
     double chain[MAX_RUNS], step_rate[MAX_RUNS];
     int32_t out[CHAIN];
@@ -235,12 +257,12 @@ static void bench_decode(const struct bench *bench, size_t depth)
     }
     cuda->kv_free(kv);
     snprintf(what, sizeof what, "decode at %zu, chain of %d", depth, CHAIN);
-    report(what, chain, bench->n_runs, "tokens/s");
+    report(bench, what, chain, "tokens_per_second");
     snprintf(what, sizeof what, "decode at %zu, step by step with logits", depth);
-    report(what, step_rate, bench->n_runs, "tokens/s");
+    report(bench, what, step_rate, "tokens_per_second");
 }
 
-static void bench_prefill(const struct bench *bench, size_t n)
+static void bench_prefill(struct bench *bench, size_t n)
 {
     double rates[MAX_RUNS];
     char what[80];
@@ -256,47 +278,72 @@ static void bench_prefill(const struct bench *bench, size_t n)
     snprintf(what, sizeof what, "prompt of %zu, first token after", n);
     for (int r = 0; r < bench->n_runs; r++)
         rates[r] *= 1e3;
-    double median = report(what, rates, bench->n_runs, "ms");
+    double median = report(bench, what, rates, "milliseconds");
     printf("%-44s %10.0f\n", "  tokens/s", (double)n / (median / 1e3));
 }
 
-static void bench_batch_of(const struct bench *bench, size_t n, enum gs_want want)
+/*
+ * `depth` 0: timelines of 64 tokens each. Else one timeline is filled and the others are copies of it: what
+ * is read is as much.
+ */
+static void make_timelines(const struct bench *bench, struct gs_kv **kvs, size_t n, size_t depth)
+{
+    struct gs_error error;
+    for (size_t i = 0; i < n; i++) {
+        kvs[i] = make_kv(bench, depth ? (int64_t)(depth + (size_t)STEPS * (MAX_RUNS + 1)) : 512);
+        if (depth && i > 0)
+            require(cuda->kv_copy(kvs[i], kvs[0], &error), &error);
+        else
+            append(bench, kvs[i], 10 * i, depth ? depth : 64);
+    }
+}
+
+static void bench_batch_of(struct bench *bench, size_t n, size_t depth, enum gs_want want)
 {
     double rates[MAX_RUNS];
-    char what[80];
+    char what[80], at[32] = "";
     struct gs_kv *kvs[MAX_BATCH];
     struct gs_step steps[MAX_BATCH];
     struct gs_error error;
-    for (size_t i = 0; i < n; i++) {
-        kvs[i] = make_kv(bench, 512);
-        append(bench, kvs[i], 10 * i, 64);
-    }
+    make_timelines(bench, kvs, n, depth);
     for (int r = -1; r < bench->n_runs; r++) {
         double start = gs_clock_seconds();
-        for (size_t t = 0; t < 16; t++) {
+        for (size_t t = 0; t < STEPS; t++) {
             for (size_t i = 0; i < n; i++)
                 steps[i] = (struct gs_step){kvs[i], bench->tokens + 37 * i + t, 1, want, NULL};
             require(cuda->forward(bench->device, steps, n, NULL, &error), &error);
         }
         if (r >= 0)
-            rates[r] = (double)(16 * n) / (gs_clock_seconds() - start);
+            rates[r] = (double)(STEPS * n) / (gs_clock_seconds() - start);
     }
     for (size_t i = 0; i < n; i++)
         cuda->kv_free(kvs[i]);
-    snprintf(what, sizeof what, "batch of %zu, in all%s", n, want == GS_WANT_TOKEN ? ", tokens alone" : "");
-    report(what, rates, bench->n_runs, "tokens/s");
+    if (depth)
+        snprintf(at, sizeof at, " at %zu", depth);
+    snprintf(what, sizeof what, "batch of %zu%s, in all%s", n, at,
+             want == GS_WANT_TOKEN ? ", tokens alone" : "");
+    report(bench, what, rates, "tokens_per_second");
 }
 
 /* With all rows of logits brought to the host, and with a token of each chosen on the device. */
-static void bench_batch(const struct bench *bench, size_t n)
+static void bench_batches(struct bench *bench, const char *list)
 {
-    bench_batch_of(bench, n, GS_WANT_LAST);
-    bench_batch_of(bench, n, GS_WANT_TOKEN);
+    for (char *end; *list; list = *end ? end + 1 : end) {
+        unsigned long long n = strtoull(list, &end, 10), depth = 0;
+        if (end == list)
+            return;
+        if (*end == '@')
+            depth = strtoull(end + 1, &end, 10);
+        if (n == 0 || n > MAX_BATCH || depth > bench->n_tokens)
+            continue;
+        bench_batch_of(bench, (size_t)n, (size_t)depth, GS_WANT_LAST);
+        bench_batch_of(bench, (size_t)n, (size_t)depth, GS_WANT_TOKEN);
+    }
 }
 
 /* Does `run` with every number of a list "1,2,3" that is 1 to most. */
-static void for_each(const struct bench *bench, const char *list, size_t most,
-                     void (*run)(const struct bench *bench, size_t n))
+static void for_each(struct bench *bench, const char *list, size_t most,
+                     void (*run)(struct bench *bench, size_t n))
 {
     for (char *end; *list; list = *end ? end + 1 : end) {
         unsigned long long n = strtoull(list, &end, 10);
@@ -305,6 +352,18 @@ static void for_each(const struct bench *bench, const char *list, size_t most,
         if (n > 0 && n <= most)
             run(bench, (size_t)n);
     }
+}
+
+/* The file's beginning: everything but the rows. */
+static void begin_json(struct bench *bench, const char *path, const char *device, bool is_fast, bool is_q8)
+{
+    struct gs_error error = {.message = "the file for JSON cannot be written"};
+    bench->json = fopen(path, "w");
+    require(bench->json ? GS_OK : GS_IO, &error);
+    fprintf(bench->json,
+            "{\"program\": \"bench_cuda\", \"precision\": \"%s\", \"weights\": \"%s\", \"runs\": %d,\n"
+            "  \"device\": \"%s\", \"rows\": [",
+            is_fast ? "fast" : "exact", is_q8 ? "q8" : "native", bench->n_runs, device);
 }
 
 int main(int argc, char **argv)
@@ -323,6 +382,8 @@ int main(int argc, char **argv)
         .weights = argc > 3 && strcmp(argv[3], "q8") == 0 ? GS_WEIGHTS_Q8 : GS_WEIGHTS_NATIVE};
     printf("%s\n%s, precision %s, weights %s, %d runs after one\n", description, argv[1],
            options.precision ? "fast" : "exact", options.weights ? "q8" : "native", bench.n_runs);
+    if (argc > 8)
+        begin_json(&bench, argv[8], description, options.precision != 0, options.weights != 0);
     require(gs_checkpoint_open(argv[1], &checkpoint, &error), &error);
     require(gs_weights_bind(checkpoint, NULL, NULL, &bench.weights, &error), &error);
     bench.tokens = malloc(bench.n_tokens * sizeof *bench.tokens);
@@ -343,6 +404,7 @@ int main(int argc, char **argv)
     printf("opened in %.2f s, %.2f GB loaded in %.2f s: %.1f GB/s\n", opened - start,
            (double)bench.weights->bytes / 1e9, loaded - opened,
            (double)bench.weights->bytes / 1e9 / (loaded - opened));
+    put_row(&bench, "load", "seconds", loaded - opened, loaded - opened, loaded - opened);
     bool same = check_chain(&bench);
     if (compares)
         check_precision(&bench, &exact);
@@ -350,7 +412,14 @@ int main(int argc, char **argv)
     free(exact.logits);
     for_each(&bench, argc > 5 ? argv[5] : "128", bench.n_tokens - 2 * CHAIN, bench_decode);
     for_each(&bench, argc > 6 ? argv[6] : "512,1024,2048,8192", bench.n_tokens, bench_prefill);
-    for_each(&bench, argc > 7 ? argv[7] : "2,4,8,16,32,64", MAX_BATCH, bench_batch);
+    bench_batches(&bench, argc > 7 ? argv[7] : "2,4,8,16,32,64");
+    if (bench.json) {
+        fprintf(bench.json, "\n]}\n");
+        bool written = !ferror(bench.json);
+        written = fclose(bench.json) == 0 && written;
+        snprintf(error.message, sizeof error.message, "the file for JSON could not be written");
+        require(written ? GS_OK : GS_IO, &error);
+    }
     cuda->close(bench.device);
     gs_weights_free(bench.weights);
     gs_checkpoint_close(checkpoint);

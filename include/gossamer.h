@@ -59,7 +59,10 @@ const char *gs_version(void);
 
 struct gs_vocab;
 
-/* `path` is a tokenizer.json or a .gguf file, or a folder that holds one (or whose parent has the first). */
+/*
+ * `path` is a tokenizer.json or a .gguf file, a folder that holds one (or whose parent has the first), or a
+ * .safetensors file in such a folder.
+ */
 gs_status gs_vocab_open(const char *path, struct gs_vocab **out, struct gs_error *error);
 void gs_vocab_close(struct gs_vocab *vocab);
 

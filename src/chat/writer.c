@@ -34,6 +34,17 @@ void gs_write_text(struct gs_writer *writer, struct gs_text text)
         writer->status = gs_buffer_append(writer->buffer, text.bytes, text.size, writer->error);
 }
 
+void gs_write_number(struct gs_writer *writer, size_t number)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    gs_write_text(writer, (struct gs_text){digits + at, sizeof digits - at});
+}
+
 void gs_write_blanks(struct gs_writer *writer, size_t count)
 {
     if (writer->status == GS_OK)

@@ -26,6 +26,7 @@ struct gs_writer {
 
 void gs_write(struct gs_writer *writer, const char *text);
 void gs_write_text(struct gs_writer *writer, struct gs_text text);
+void gs_write_number(struct gs_writer *writer, size_t number); /* in decimal digits */
 void gs_write_blanks(struct gs_writer *writer, size_t count);
 
 /* The next line of `text` from *at, without its "\n" or "\r\n"; a final newline begins no further line. */

@@ -26,6 +26,7 @@ struct settings {
     int64_t expert;
     bool scalar_load;
     bool chain;
+    bool in_turn;
     bool profile;
     bool json;
     bool markdown;
@@ -36,117 +37,45 @@ struct settings {
 #define DEFAULT_PRECISION_NAME "fast"
 
 static const struct gs_option options[] = {
-    {.kind = GS_OPTION_HEADING, .help = "The model (lists: numbers separated by commas):"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "prompt",
-     .letter = 'p',
-     .value = "LIST",
-     .offset = offsetof(struct settings, prompt),
-     .help = "rows that read a prompt of so many tokens; 0: none"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "generate",
-     .letter = 'n',
-     .value = "LIST",
-     .offset = offsetof(struct settings, generate),
-     .help = "rows that generate so many tokens one by one; 0: none\n"
-             "(default, if no row is asked for: -p 128 -n 16)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "depth",
-     .letter = 'd',
-     .value = "LIST",
-     .offset = offsetof(struct settings, depth),
-     .help = "each row with so many tokens in the context before (0)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "frontier",
-     .value = "FROM:TO",
-     .offset = offsetof(struct settings, frontier),
-     .help = "speed over context: depths from FROM, each twice the one\n"
-             "before, to TO (1k:128k); the reading of each is a row too"},
-    {.kind = GS_OPTION_INTEGER,
-     .name = "prompts",
-     .value = "N",
-     .offset = offsetof(struct settings, n_prompts),
-     .help = "a row of N short prompts, each continued greedily by 32\ntokens; only the steady part is timed",
-     .least = 1,
-     .most = 64},
-    {.kind = GS_OPTION_TEXT,
-     .name = "backend",
-     .value = "NAME",
-     .offset = offsetof(struct settings, backend),
-     .help = "default: the best that this machine has"},
-    {.kind = GS_OPTION_INTEGER,
-     .name = "device",
-     .value = "N",
-     .offset = offsetof(struct settings, device),
-     .help = "which of the backend's devices (0)",
-     .most = 1023},
-    {.kind = GS_OPTION_TEXT,
-     .name = "precision",
-     .value = "NAME",
-     .offset = offsetof(struct settings, precision),
-     .help = "exact or fast (" DEFAULT_PRECISION_NAME ")"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "weights",
-     .value = "NAME",
-     .offset = offsetof(struct settings, weights),
-     .help = "native, or q8: attention and head in 8 bits (native)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "cpu-features",
-     .value = "NAME",
-     .offset = offsetof(struct settings, cpu_features),
-     .help = "the kernels' instruction set (the best that there is)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "decode",
-     .value = "NAME",
-     .offset = offsetof(struct settings, decode),
-     .help = "Metal: fused (default), legacy, serial or staged: other ways to decode"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "chain",
-     .offset = offsetof(struct settings, chain),
-     .help = "-n rows choose their tokens on the device, many at a time"},
-    {.kind = GS_OPTION_HEADING, .help = "One expert, without the model:"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "kernel",
-     .value = "NAME",
-     .offset = offsetof(struct settings, kernel),
-     .help = "moe_gate_up_mxfp4_f32 or moe_down_mxfp4_f32: the kernel\n"
-             "on one expert's bytes, which are all that is read"},
-    {.kind = GS_OPTION_INTEGER,
-     .name = "layer",
-     .value = "L",
-     .offset = offsetof(struct settings, layer),
-     .help = "whose experts (0)",
-     .most = 1023},
-    {.kind = GS_OPTION_INTEGER,
-     .name = "expert",
-     .value = "E",
-     .offset = offsetof(struct settings, expert),
-     .help = "which one; the first of several (0)",
-     .most = 1023},
-    {.kind = GS_OPTION_TEXT,
-     .name = "experts",
-     .value = "LIST",
-     .offset = offsetof(struct settings, experts),
-     .help = "rows with so many experts in one launch (1)"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "scalar-load",
-     .offset = offsetof(struct settings, scalar_load),
-     .help = "beside each row a control that loads byte by byte; without\n"
-             "--kernel: the model with such loads alone (Metal)"},
-    {.kind = GS_OPTION_HEADING, .help = "A campaign:"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "gate",
-     .value = "FILE",
-     .offset = offsetof(struct settings, gate),
-     .help = "runs the command that a campaign file names, several times,\n"
-             "and states the outcome (bench/campaign/README.md)"},
-    {.kind = GS_OPTION_HEADING, .help = "Runs and output:"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "threads",
-     .letter = 't',
-     .value = "LIST",
-     .offset = offsetof(struct settings, threads),
-     .help = "every row with so many threads (one a core)"},
+    GS_HEADING_ROW("The model (lists: numbers separated by commas):"),
+    GS_TEXT_LETTER_ROW("prompt", 'p', "LIST", offsetof(struct settings, prompt),
+                       "rows that read a prompt of so many tokens; 0: none"),
+    GS_TEXT_LETTER_ROW("generate", 'n', "LIST", offsetof(struct settings, generate),
+                       "rows that generate so many tokens one by one; 0: none\n"
+                       "(default, if no row is asked for: -p 128 -n 16)"),
+    GS_TEXT_LETTER_ROW("depth", 'd', "LIST", offsetof(struct settings, depth),
+                       "each row with so many tokens in the context before (0)"),
+    GS_FLAG_ROW("in-turn", offsetof(struct settings, in_turn),
+                "the rows' runs alternate, and each depth is also told as a\n"
+                "part of the first one's speed, round by round"),
+    GS_TEXT_ROW("frontier", "FROM:TO", offsetof(struct settings, frontier),
+                "speed over context: depths from FROM, each twice the one\n"
+                "before, to TO (1k:128k); the reading of each is a row too"),
+    GS_INTEGER_ROW(
+        "prompts", "N", offsetof(struct settings, n_prompts), 1, 64,
+        "a row of N short prompts, each continued greedily by 32\ntokens; only the steady part is timed"),
+    GS_DEVICE_ROWS(struct settings, "exact or fast (" DEFAULT_PRECISION_NAME ")"),
+    GS_FLAG_ROW("chain", offsetof(struct settings, chain),
+                "-n rows choose their tokens on the device, many at a time"),
+    GS_HEADING_ROW("One expert, without the model:"),
+    GS_TEXT_ROW("kernel", "NAME", offsetof(struct settings, kernel),
+                "moe_gate_up_mxfp4_f32 or moe_down_mxfp4_f32: the kernel\n"
+                "on one expert's bytes, which are all that is read"),
+    GS_INTEGER_ROW("layer", "L", offsetof(struct settings, layer), 0, 1023, "whose experts (0)"),
+    GS_INTEGER_ROW("expert", "E", offsetof(struct settings, expert), 0, 1023,
+                   "which one; the first of several (0)"),
+    GS_TEXT_ROW("experts", "LIST", offsetof(struct settings, experts),
+                "rows with so many experts in one launch (1)"),
+    GS_FLAG_ROW("scalar-load", offsetof(struct settings, scalar_load),
+                "beside each row a control that loads byte by byte; without\n"
+                "--kernel: the model with such loads alone (Metal)"),
+    GS_HEADING_ROW("A campaign:"),
+    GS_TEXT_ROW("gate", "FILE", offsetof(struct settings, gate),
+                "runs the command that a campaign file names, several times,\n"
+                "and states the outcome (bench/campaign/README.md)"),
+    GS_HEADING_ROW("Runs and output:"),
+    GS_TEXT_LETTER_ROW("threads", 't', "LIST", offsetof(struct settings, threads),
+                       "every row with so many threads (one a core)"),
     {.kind = GS_OPTION_INTEGER,
      .name = "runs",
      .letter = 'r',
@@ -155,22 +84,11 @@ static const struct gs_option options[] = {
      .help = "timed runs of a row, after one untimed (5; kernels: 101)",
      .least = 1,
      .most = GS_BENCH_MAX_RUNS},
-    {.kind = GS_OPTION_FLAG,
-     .name = "profile",
-     .offset = offsetof(struct settings, profile),
-     .help = "the time by stage too; generation then also samples"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "json",
-     .offset = offsetof(struct settings, json),
-     .help = "one JSON object with every run's time"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "csv",
-     .offset = offsetof(struct settings, csv),
-     .help = "a line a row, separated by commas"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "md",
-     .offset = offsetof(struct settings, markdown),
-     .help = "the table in Markdown"},
+    GS_FLAG_ROW("profile", offsetof(struct settings, profile),
+                "the time by stage too; generation then also samples"),
+    GS_FLAG_ROW("json", offsetof(struct settings, json), "one JSON object with every run's time"),
+    GS_FLAG_ROW("csv", offsetof(struct settings, csv), "a line a row, separated by commas"),
+    GS_FLAG_ROW("md", offsetof(struct settings, markdown), "the table in Markdown"),
     {.kind = GS_OPTION_END},
 };
 
@@ -236,7 +154,8 @@ static gs_status parse_frontier(const char *text, struct gs_bench_list *list, st
 /* Has anything been said about what is measured of the model? */
 static bool asks_for_rows(const struct settings *s)
 {
-    return s->prompt || s->generate || s->depth || s->n_prompts > 0 || s->frontier || s->profile;
+    return s->prompt || s->generate || s->depth || s->n_prompts > 0 || s->frontier || s->in_turn ||
+           s->profile;
 }
 
 static gs_status check_combination(const struct settings *s, struct gs_error *error)
@@ -252,13 +171,16 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
                        "with it");
     if (s->kernel && asks_for_rows(s))
         return gs_fail(error, GS_INVALID_ARGUMENT,
-                       "--kernel measures no tokens: leave -p, -n, -d, --prompts, --frontier and --profile "
-                       "out");
+                       "--kernel measures no tokens: leave -p, -n, -d, --in-turn, --prompts, --frontier "
+                       "and --profile out");
     if (s->kernel &&
         (s->precision || s->weights || s->cpu_features || s->device != 0 || s->decode || s->chain))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--kernel measures the exact kernels as they are: leave --precision, --weights, "
                        "--cpu-features, --device, --decode and --chain out");
+    if (s->frontier && s->in_turn)
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--frontier and --in-turn: choose one (a frontier's contexts go on from each other)");
     if (s->frontier && s->depth)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--frontier and --depth: choose one");
     if (s->kernel && s->backend && strcmp(s->backend, "cpu") != 0 && strcmp(s->backend, "metal") != 0 &&
@@ -298,6 +220,7 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
     out->expert = s->expert;
     out->scalar_load = s->scalar_load;
     out->chain = s->chain;
+    out->in_turn = s->in_turn;
     gs_status status = gs_parse_levers(s->decode, s->scalar_load && !s->kernel, &out->engine.levers, error);
     if (status == GS_OK)
         status = parse_list("--prompt", s->prompt, 0, 1 << 20, default_prompt, &out->prompt, error);
@@ -305,6 +228,9 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
         status = parse_list("--generate", s->generate, 0, 1 << 20, default_generate, &out->generate, error);
     if (status == GS_OK)
         status = parse_list("--depth", s->depth, 0, 1 << 20, 0, &out->depth, error);
+    if (status == GS_OK && s->in_turn && out->depth.count < 2)
+        status = gs_fail(error, GS_INVALID_ARGUMENT,
+                         "--in-turn: rows of several depths take turns: name them, for instance -d 0,4k");
     if (status == GS_OK && s->frontier)
         status = parse_frontier(s->frontier, &out->depth, error);
     if (status == GS_OK)

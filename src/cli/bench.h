@@ -20,6 +20,7 @@ struct gs_bench_settings {
     struct gs_bench_list threads;
     bool chain;        /* generation rows run as chains on the device */
     bool is_frontier;  /* the reading of the contexts is a row too */
+    bool in_turn;      /* a run of each row, then the next of each */
     bool profile;      /* time by stage; generation samples */
     int64_t n_prompts; /* of the row of several greedy continuations; 0: none */
     int64_t n_runs;    /* 0: the kind's default */

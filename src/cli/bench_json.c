@@ -31,7 +31,7 @@ static json_t *profile_json(const struct gs_bench_row *row)
     return out;
 }
 
-static json_t *row_json(const struct gs_bench_row *row)
+static json_t *row_json(const struct gs_bench_report *report, const struct gs_bench_row *row)
 {
     struct gs_bench_spread bytes = gs_bench_rate(row, (double)gs_bench_row_bytes(row));
     struct gs_bench_spread products = gs_bench_rate(row, (double)row->products);
@@ -63,6 +63,8 @@ static json_t *row_json(const struct gs_bench_row *row)
         }
         json_object_set_new(out, "tokens_per_second", spread_json(gs_bench_rate(row, n), 1.0));
     }
+    if (row->is_in_turn)
+        json_object_set_new(out, "of_first_depth", spread_json(gs_bench_of_first(report, row), 1.0));
     if (row->has_profile)
         json_object_set_new(out, "profile", profile_json(row));
     return out;
@@ -127,7 +129,7 @@ gs_status gs_bench_show_json(const struct gs_bench_report *report, const struct 
 {
     json_t *rows = json_array(), *words = json_array();
     for (size_t i = 0; i < report->n_rows; i++)
-        json_array_append_new(rows, row_json(&report->rows[i]));
+        json_array_append_new(rows, row_json(report, &report->rows[i]));
     for (size_t i = 0; i < n_command; i++)
         json_array_append_new(words, word_json(command[i]));
     json_t *root =

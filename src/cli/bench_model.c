@@ -430,6 +430,117 @@ static gs_status run_rows(struct bench *bench, struct gs_error *error)
     return status;
 }
 
+/* ---------------------------------------------------------------- rows in turn */
+
+/* All rows with the same number of threads, and the context of each depth. */
+struct turns {
+    struct test tests[GS_BENCH_MAX_ROWS]; /* by depth */
+    size_t depth_of[GS_BENCH_MAX_ROWS];   /* its place in the list */
+    size_t n_tests;
+    size_t n_per_depth;
+    size_t first_row;                            /* of the report */
+    struct gs_session *bases[GS_BENCH_MAX_LIST]; /* NULL: empty */
+};
+
+static gs_status add_turns(struct turns *turns, const struct gs_bench_list *sizes, enum test_kind kind,
+                           size_t depth_index, int64_t depth, struct gs_error *error)
+{
+    for (size_t i = 0; i < sizes->count; i++) {
+        if (sizes->values[i] == 0)
+            continue;
+        if (turns->n_tests == GS_BENCH_MAX_ROWS)
+            return gs_fail(error, GS_INVALID_ARGUMENT, "more than %d rows: shorten the lists",
+                           GS_BENCH_MAX_ROWS);
+        turns->depth_of[turns->n_tests] = depth_index;
+        turns->tests[turns->n_tests++] = (struct test){kind, sizes->values[i], depth};
+    }
+    return GS_OK;
+}
+
+/* Every depth's rows in the same order. */
+static gs_status list_turns(const struct gs_bench_settings *settings, struct turns *turns,
+                            struct gs_error *error)
+{
+    const struct gs_bench_list protocol = {.values = {settings->n_prompts}, .count = 1};
+    gs_status status = GS_OK;
+    for (size_t d = 0; status == GS_OK && d < settings->depth.count; d++) {
+        int64_t depth = settings->depth.values[d];
+        status = add_turns(turns, &settings->prompt, TEST_PROMPT, d, depth, error);
+        if (status == GS_OK)
+            status = add_turns(turns, &settings->generate, TEST_GENERATE, d, depth, error);
+        if (status == GS_OK)
+            status = add_turns(turns, &protocol, TEST_PROTOCOL, d, depth, error);
+        if (d == 0)
+            turns->n_per_depth = turns->n_tests;
+    }
+    return status;
+}
+
+/* A context for each depth, which stays; a longer one begins as a copy of the one before. */
+static gs_status fill_contexts(struct bench *bench, struct turns *turns, struct gs_error *error)
+{
+    const struct gs_bench_list *depth = &bench->settings->depth;
+    gs_status status = GS_OK;
+    for (size_t d = 0; status == GS_OK && d < depth->count; d++) {
+        if (d > 0 && turns->bases[d - 1])
+            status = gs_session_fork(turns->bases[d - 1], &bench->base, error);
+        if (status == GS_OK)
+            status = fill_context(bench, depth->values[d], error);
+        turns->bases[d] = bench->base;
+        bench->base = NULL;
+    }
+    return status;
+}
+
+static gs_status run_rounds(struct bench *bench, const struct turns *turns, size_t n_runs,
+                            struct gs_error *error)
+{
+    struct gs_progress progress;
+    struct cost cost;
+    gs_status status = GS_OK;
+    uint64_t total = (n_runs + 1) * turns->n_tests;
+    gs_progress_begin(&progress, "rows in turn", false, total);
+    for (size_t step = 0; status == GS_OK && step < total; step++) {
+        size_t round = step / turns->n_tests, t = step % turns->n_tests; /* round 0 is not timed */
+        bench->base = turns->bases[turns->depth_of[t]];
+        status = run_once(bench, &turns->tests[t], &cost, error);
+        bench->base = NULL;
+        if (round > 0)
+            note_run(bench, &bench->report->rows[turns->first_row + t], round - 1, &cost);
+        gs_progress_update(&progress, step + 1, total);
+    }
+    gs_progress_end(&progress);
+    gs_bench_note_memory(bench->report);
+    return status;
+}
+
+/* A run of each row, then the next of each: what changes slowly changes all of them. */
+static gs_status run_in_turn(struct bench *bench, struct gs_error *error)
+{
+    size_t n_runs = (size_t)(bench->settings->n_runs > 0 ? bench->settings->n_runs : DEFAULT_RUNS);
+    struct turns *turns = calloc(1, sizeof *turns);
+    if (!turns)
+        return gs_fail_memory(error, sizeof *turns);
+    turns->first_row = bench->report->n_rows;
+    gs_status status = list_turns(bench->settings, turns, error);
+    for (size_t t = 0; status == GS_OK && t < turns->n_tests; t++) {
+        struct gs_bench_row *row;
+        status = add_row(bench, &turns->tests[t], n_runs, &row, error);
+        if (status != GS_OK)
+            break;
+        row->is_in_turn = true;
+        row->first = turns->first_row + t % turns->n_per_depth;
+    }
+    if (status == GS_OK)
+        status = fill_contexts(bench, turns, error);
+    if (status == GS_OK)
+        status = run_rounds(bench, turns, n_runs, error);
+    for (size_t d = 0; d < GS_BENCH_MAX_LIST; d++)
+        gs_session_close(turns->bases[d]);
+    free(turns);
+    return status;
+}
+
 static gs_status open_engine(struct bench *bench, size_t n_threads, struct gs_error *error)
 {
     struct gs_progress progress;
@@ -447,7 +558,17 @@ static gs_status check_plan(const struct bench *bench, struct gs_error *error)
 {
     struct gs_memory_plan plan;
     gs_status status = gs_plan_make(bench->engine, bench->n_ctx, &plan, error);
-    return status == GS_OK ? gs_plan_check(&plan, error) : status;
+    if (status == GS_OK)
+        status = gs_plan_check(&plan, error);
+    uint64_t n_caches = bench->settings->in_turn ? bench->settings->depth.count + 1 : 1;
+    if (status != GS_OK || plan.available_bytes == 0 ||
+        plan.kv_bytes <= (plan.available_bytes - plan.scratch_bytes) / n_caches)
+        return status;
+    return gs_fail(
+        error, GS_OUT_OF_MEMORY,
+        "--in-turn keeps %llu contexts of %lld tokens, %s each, but %s are free: name fewer depths",
+        (unsigned long long)n_caches, (long long)bench->n_ctx, gs_size_text(plan.kv_bytes).text,
+        gs_size_text(plan.available_bytes - plan.scratch_bytes).text);
 }
 
 static void close_engine(struct bench *bench)
@@ -525,7 +646,7 @@ static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_er
         name_isa(bench, report);
         report->info = *gs_engine_info(bench->engine);
         report->has_info = true;
-        status = run_rows(bench, error);
+        status = bench->settings->in_turn ? run_in_turn(bench, error) : run_rows(bench, error);
     }
     if (status == GS_OK)
         status = time_first_token(bench, n_threads, &limits->first_token_seconds, error);

@@ -43,6 +43,15 @@ struct gs_bench_spread gs_bench_rate(const struct gs_bench_row *row, double work
     return (struct gs_bench_spread){work / seconds.median, work / seconds.most, work / seconds.least};
 }
 
+struct gs_bench_spread gs_bench_of_first(const struct gs_bench_report *report, const struct gs_bench_row *row)
+{
+    const struct gs_bench_row *first = &report->rows[row->first];
+    double parts[GS_BENCH_MAX_RUNS];
+    for (size_t i = 0; i < row->n_runs; i++)
+        parts[i] = first->seconds[i] / row->seconds[i];
+    return gs_bench_spread(parts, row->n_runs);
+}
+
 double gs_bench_share(double figure, double limit)
 {
     return limit > 0.0 ? figure / limit : -1.0;

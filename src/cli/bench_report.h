@@ -40,6 +40,8 @@ struct gs_bench_row {
     double peak;      /* multiplications a second that as many threads do, of the type that counts here */
     double *seconds;  /* [n_runs] */
     size_t n_runs;
+    bool is_in_turn;       /* run r came in the same round as run r of row `first` */
+    size_t first;          /* the same at the first depth */
     double cpu_seconds;    /* of all threads, over all runs: with other work going on, less than */
     double thread_seconds; /* how long the runs lasted, times the threads */
     bool has_profile;
@@ -98,6 +100,10 @@ void gs_bench_report_free(struct gs_bench_report *report);
 /* Appends an empty row with room for n_runs; its memory belongs to the report. */
 gs_status gs_bench_row_add(struct gs_bench_report *report, size_t n_runs, struct gs_bench_row **out,
                            struct gs_error *error);
+
+/* The row's speed as a part of that of its first row, in each round; for a row that is_in_turn. */
+struct gs_bench_spread gs_bench_of_first(const struct gs_bench_report *report,
+                                         const struct gs_bench_row *row);
 
 /* Measures what the machine can do with so many threads; appended to report->limits. */
 gs_status gs_bench_measure_limits(struct gs_bench_report *report, size_t n_threads,

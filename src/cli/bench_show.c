@@ -231,6 +231,29 @@ static void show_launches(const struct gs_bench_report *report, bool markdown, s
     }
 }
 
+/* What a depth costs, each round by itself: a machine whose speed changes changes both rows. */
+static void show_turns(const struct gs_bench_report *report, bool markdown, struct gs_output *out)
+{
+    bool has_head = false;
+    for (size_t i = 0; i < report->n_rows; i++) {
+        const struct gs_bench_row *row = &report->rows[i];
+        if (!row->is_in_turn || row->first == i)
+            continue;
+        struct gs_bench_spread part = gs_bench_of_first(report, row);
+        const char *first = report->rows[row->first].name;
+        if (!has_head)
+            gs_output_print(out,
+                            markdown ? "\n| in turn | of the speed of | median | min | max |\n"
+                                       "|---|---|---:|---:|---:|\n"
+                                     : "\n%-20s  %-20s  median    min    max\n",
+                            "in turn", "of the speed of");
+        has_head = true;
+        gs_output_print(
+            out, markdown ? "| %s | %s | %.3f | %.3f | %.3f |\n" : "%-20s  %-20s  %6.3f  %5.3f  %5.3f\n",
+            row->name, first, part.median, part.least, part.most);
+    }
+}
+
 void gs_bench_show(const struct gs_bench_report *report, const struct gs_bench_machine *machine,
                    bool markdown, struct gs_output *out)
 {
@@ -258,6 +281,7 @@ void gs_bench_show(const struct gs_bench_report *report, const struct gs_bench_m
     show_rows(report, markdown, out);
     show_profile(report, markdown, out);
     show_launches(report, markdown, out);
+    show_turns(report, markdown, out);
     show_busy(report, out);
     show_drift(report, out);
 }

@@ -28,8 +28,8 @@ struct gs_chat {
     size_t generation;             /* of a script: the next line */
 };
 
-/* Answers what the conversation ends in, calls and all. Failures that leave the conversation usable are
- * said, not returned, or are said by the loop, which goes on. */
+/* chat_answer.c. Answers what the conversation ends in, calls and all. Failures that leave the conversation
+ * usable are said, not returned, or are said by the loop, which goes on. */
 gs_status gs_chat_answer(struct gs_chat *chat, struct gs_error *error);
 
 enum gs_chat_next { GS_CHAT_GO_ON, GS_CHAT_ANSWER, GS_CHAT_QUIT };
@@ -44,8 +44,11 @@ gs_status gs_chat_command(struct gs_chat *chat, const char *line, enum gs_chat_n
 /* The commands' names with their slashes, for the tab key; ends with NULL. */
 extern const char *const gs_chat_command_names[];
 
-/* chat_store.c: saving and loading by name or path; what went wrong is said, not returned. */
+/*
+ * chat_store.c: saving and loading by name or path. What went wrong with saving is said, not returned; where
+ * loading fails the conversation is as it was.
+ */
 gs_status gs_chat_save(struct gs_chat *chat, const char *name, struct gs_error *error);
-gs_status gs_chat_load(struct gs_chat *chat, const char *name, bool *loaded, struct gs_error *error);
+gs_status gs_chat_load(struct gs_chat *chat, const char *name, struct gs_error *error);
 
 #endif

@@ -146,11 +146,13 @@ static gs_status save(struct gs_chat *chat, const char *argument, enum gs_chat_n
 static gs_status load(struct gs_chat *chat, const char *argument, enum gs_chat_next *next,
                       struct gs_error *error)
 {
-    bool loaded;
+    struct gs_error failed;
     (void)next;
-    if (argument[0] != '\0')
-        return gs_chat_load(chat, argument, &loaded, error);
-    gs_view_say(&chat->view, "/load needs the name or the path of a saved conversation");
+    (void)error;
+    if (argument[0] == '\0')
+        gs_view_say(&chat->view, "/load needs the name or the path of a saved conversation");
+    else if (gs_chat_load(chat, argument, &failed) != GS_OK)
+        gs_view_say(&chat->view, "not loaded: %s", failed.message);
     return GS_OK;
 }
 

@@ -24,6 +24,9 @@ static gs_status find_path(const struct gs_chat *chat, const char *name, struct 
 {
     const char *home = getenv("HOME");
     gs_buffer_clear(path);
+    if (name[0] == '\0')
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "the name of a saved conversation, or its path, is expected");
     if (name[0] == '~' && name[1] == '/' && home)
         return gs_buffer_print(path, error, "%s%s", home, name + 1);
     if (strpbrk(name, "/.") || chat->state_folder.size == 0)
@@ -213,21 +216,16 @@ static void load_snapshot(struct gs_chat *chat, const char *path)
                  gs_clock_seconds() - began);
 }
 
-gs_status gs_chat_load(struct gs_chat *chat, const char *name, bool *loaded, struct gs_error *error)
+gs_status gs_chat_load(struct gs_chat *chat, const char *name, struct gs_error *error)
 {
     struct gs_buffer path = {0}, kv = {0};
-    struct gs_error failed = {0};
-    *loaded = false;
     gs_status status = find_path(chat, name, &path, error);
     if (status == GS_OK)
         status = snapshot_path(&path, &kv, error);
+    if (status == GS_OK)
+        status = gs_dialog_load(&chat->dialog, chat->setup.vocab, path.data, error);
     if (status != GS_OK)
         goto cleanup;
-    if (gs_dialog_load(&chat->dialog, chat->setup.vocab, path.data, &failed) != GS_OK) {
-        gs_view_say(&chat->view, "not loaded: %s", failed.message);
-        goto cleanup;
-    }
-    *loaded = true;
     chat->sums = (struct gs_sums){0};
     gs_buffer_clear(&chat->view.thought);
     gs_buffer_clear(&chat->name);

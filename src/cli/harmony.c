@@ -27,84 +27,38 @@ struct settings {
 #define AT(field) offsetof(struct settings, field)
 
 static const struct gs_option options[] = {
-    {.kind = GS_OPTION_TEXT,
-     .name = "model",
-     .letter = 'm',
-     .value = "MODEL",
-     .offset = AT(model),
-     .help = "whose vocabulary: a folder, or a tokenizer.json (default: models/demo)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "file",
-     .letter = 'f',
-     .value = "FILE",
-     .offset = AT(file),
-     .help = "read FILE instead of standard input"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "tools",
-     .value = "FILE",
-     .offset = AT(tools),
-     .help = "declares the functions in FILE: a JSON array as in \"tools\" of a request"},
-    {.kind = GS_OPTION_FLAG, .name = "browser", .offset = AT(browser), .help = "declares the browser tool"},
-    {.kind = GS_OPTION_FLAG, .name = "python", .offset = AT(python), .help = "declares the python tool"},
-    {.kind = GS_OPTION_FLAG, .name = "dots", .offset = AT(dots), .help = "names of functions may hold dots"},
+    GS_TEXT_LETTER_ROW("model", 'm', "MODEL", AT(model),
+                       "whose vocabulary: a folder, or a tokenizer.json (default: models/demo)"),
+    GS_TEXT_LETTER_ROW("file", 'f', "FILE", AT(file), "read FILE instead of standard input"),
+    GS_TEXT_ROW("tools", "FILE", AT(tools),
+                "declares the functions in FILE: a JSON array as in \"tools\" of a request"),
+    GS_FLAG_ROW("browser", AT(browser), "declares the browser tool"),
+    GS_FLAG_ROW("python", AT(python), "declares the python tool"),
+    GS_FLAG_ROW("dots", AT(dots), "names of functions may hold dots"),
 
-    {.kind = GS_OPTION_HEADING, .help = "render:"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "effort",
-     .value = "LEVEL",
-     .offset = AT(effort),
-     .help = "low, medium or high (default: the request's, else medium)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "identity",
-     .value = "TEXT",
-     .offset = AT(identity),
-     .help = "the first line of the system message"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "cutoff",
-     .value = "TEXT",
-     .offset = AT(cutoff),
-     .help = "knowledge cutoff (default: 2024-06; empty: no line)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "date",
-     .value = "DATE",
-     .offset = AT(date),
-     .help = "current date (default: today in UTC; empty: no line)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "end",
-     .value = "HOW",
-     .offset = AT(end),
-     .help = "completion: the assistant speaks next (default); plain: nothing more;\n"
-             "training: a last final message ends in <|return|>"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "drop",
-     .value = "RULE",
-     .offset = AT(drop),
-     .help = "past reasoning that is left out: completed (default; of every finished turn),\n"
-             "reference (as openai-harmony does), none"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "form",
-     .value = "FORM",
-     .offset = AT(form),
-     .help = "of the messages: chat (default; OpenAI chat completions), harmony (openai-harmony)"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "reference",
-     .offset = AT(reference),
-     .help = "exactly as openai-harmony: --drop reference, and its form of array types"},
-    {.kind = GS_OPTION_FLAG, .name = "text", .offset = AT(text), .help = "print the text alone"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "ids",
-     .offset = AT(ids),
-     .help = "print the ids alone, on one line, with commas"},
+    GS_HEADING_ROW("render:"),
+    GS_TEXT_ROW("effort", "LEVEL", AT(effort), "low, medium or high (default: the request's, else medium)"),
+    GS_TEXT_ROW("identity", "TEXT", AT(identity), "the first line of the system message"),
+    GS_TEXT_ROW("cutoff", "TEXT", AT(cutoff), "knowledge cutoff (default: 2024-06; empty: no line)"),
+    GS_TEXT_ROW("date", "DATE", AT(date), "current date (default: today in UTC; empty: no line)"),
+    GS_TEXT_ROW("end", "HOW", AT(end),
+                "completion: the assistant speaks next (default); plain: nothing more;\n"
+                "training: a last final message ends in <|return|>"),
+    GS_TEXT_ROW("drop", "RULE", AT(drop),
+                "past reasoning that is left out: completed (default; of every finished turn),\n"
+                "reference (as openai-harmony does), none"),
+    GS_TEXT_ROW("form", "FORM", AT(form),
+                "of the messages: chat (default; OpenAI chat completions), harmony (openai-harmony)"),
+    GS_FLAG_ROW("reference", AT(reference),
+                "exactly as openai-harmony: --drop reference, and its form of array types"),
+    GS_FLAG_ROW("text", AT(text), "print the text alone"),
+    GS_FLAG_ROW("ids", AT(ids), "print the ids alone, on one line, with commas"),
 
-    {.kind = GS_OPTION_HEADING, .help = "parse:"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "stream",
-     .offset = AT(stream),
-     .help = "print each event as it comes, a JSON object a line, and at last the message"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "no-preset",
-     .offset = AT(no_preset),
-     .help = "the tokens are not what follows <|start|>assistant, but begin with <|start|>"},
+    GS_HEADING_ROW("parse:"),
+    GS_FLAG_ROW("stream", AT(stream),
+                "print each event as it comes, a JSON object a line, and at last the message"),
+    GS_FLAG_ROW("no-preset", AT(no_preset),
+                "the tokens are not what follows <|start|>assistant, but begin with <|start|>"),
     {.kind = GS_OPTION_END},
 };
 
@@ -481,6 +435,29 @@ static gs_status parse(const struct settings *s, const struct gs_vocab *vocab, s
 
 /* ---------------------------------------------------------------- the command */
 
+/* An option of the other half would be passed over in silence. */
+static gs_status check_half(const struct settings *s, bool parses, struct gs_error *error)
+{
+    const struct {
+        const char *name;
+        bool given, of_parse;
+    } halves[] = {
+        {"--effort", s->effort, false}, {"--identity", s->identity, false},
+        {"--cutoff", s->cutoff, false}, {"--date", s->date, false},
+        {"--end", s->end, false},       {"--drop", s->drop, false},
+        {"--form", s->form, false},     {"--reference", s->reference, false},
+        {"--text", s->text, false},     {"--ids", s->ids, false},
+        {"--stream", s->stream, true},  {"--no-preset", s->no_preset, true},
+    };
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++)
+        if (halves[i].given && halves[i].of_parse != parses)
+            return gs_fail(error, GS_INVALID_ARGUMENT, "%s is an option of harmony %s", halves[i].name,
+                           parses ? "render" : "parse");
+    if (s->text && s->ids)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--text and --ids: give one of them");
+    return GS_OK;
+}
+
 static int harmony_main(const struct gs_command *command, int argc, char **argv)
 {
     struct settings settings = {.model = "models/demo"};
@@ -499,6 +476,8 @@ static int harmony_main(const struct gs_command *command, int argc, char **argv)
     if (status == GS_OK && !parses && strcmp(what, "render") != 0)
         status = gs_fail(&error, GS_INVALID_ARGUMENT, "render or parse is expected: gossamer harmony %s",
                          command->usage);
+    if (status == GS_OK)
+        status = check_half(&settings, parses, &error);
     if (status != GS_OK)
         return gs_report(status, &error);
     gs_output_open(&output, false);

@@ -119,6 +119,10 @@ gs_status gs_hub_token(struct gs_buffer *token, struct gs_error *error)
 gs_status gs_find_model(const char **model, struct gs_buffer *path, struct gs_error *error)
 {
     struct gs_buffer cache = {0};
+    if ((*model)[0] == '\0')
+        return gs_fail(
+            error, GS_INVALID_ARGUMENT,
+            "the model's name is empty: a folder, a file, or a name such as openai/gpt-oss-20b is expected");
     gs_status status = gs_hub_cache_folder(&cache, NULL);
     if (status != GS_OK) /* without a cache, paths still are models */
         gs_buffer_clear(&cache);

@@ -20,18 +20,10 @@ struct settings {
 };
 
 static const struct gs_option options[] = {
-    {.kind = GS_OPTION_HEADING, .help = "Options:"},
-    {.kind = GS_OPTION_INTEGER,
-     .name = "ctx",
-     .value = "N",
-     .offset = offsetof(struct settings, n_ctx),
-     .least = 1,
-     .most = INT32_MAX,
-     .help = "the memory plan for a context of N tokens\n(default: the largest that fits)"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "json",
-     .offset = offsetof(struct settings, json),
-     .help = "one JSON object instead of tables"},
+    GS_HEADING_ROW("Options:"),
+    GS_INTEGER_ROW("ctx", "N", offsetof(struct settings, n_ctx), 1, INT32_MAX,
+                   "the memory plan for a context of N tokens\n(default: the largest that fits)"),
+    GS_FLAG_ROW("json", offsetof(struct settings, json), "one JSON object instead of tables"),
     {.kind = GS_OPTION_END},
 };
 

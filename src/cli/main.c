@@ -5,7 +5,10 @@
 #include "cli/interrupt.h"
 #include "cli/report.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct gs_command *const commands[] = {
     &gs_command_run,      &gs_command_chat,    &gs_command_verify, &gs_command_bench, &gs_command_inspect,
@@ -69,8 +72,22 @@ static int close_stdio(void)
     return GS_EXIT_FAILURE;
 }
 
+/*
+ * A file that is opened must not take the number of a standard stream that was closed: a model's weights
+ * would be read as what a person typed. The stand-ins refuse reading (0) and writing (1, 2), as closed ones
+ * do.
+ */
+static void keep_standard_streams(void)
+{
+    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++)
+        if (fcntl(descriptor, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            _exit(GS_EXIT_FAILURE);
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_streams();
     gs_interrupt_install();
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {

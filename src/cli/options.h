@@ -35,6 +35,65 @@ struct gs_option {
     bool hidden;
 };
 
+/* Rows, in the order of the help text: --name VALUE, where the value lands, what it is. */
+#define GS_HEADING_ROW(text)                                                                                 \
+    {                                                                                                        \
+        .kind = GS_OPTION_HEADING, .help = (text)                                                            \
+    }
+#define GS_FLAG_ROW(name_, offset_, help_)                                                                   \
+    {                                                                                                        \
+        .kind = GS_OPTION_FLAG, .name = (name_), .offset = (offset_), .help = (help_)                        \
+    }
+#define GS_TEXT_ROW(name_, value_, offset_, help_)                                                           \
+    {                                                                                                        \
+        .kind = GS_OPTION_TEXT, .name = (name_), .value = (value_), .offset = (offset_), .help = (help_)     \
+    }
+#define GS_TEXT_LETTER_ROW(name_, letter_, value_, offset_, help_)                                           \
+    {                                                                                                        \
+        .kind = GS_OPTION_TEXT, .name = (name_), .letter = (letter_), .value = (value_),                     \
+        .offset = (offset_), .help = (help_)                                                                 \
+    }
+#define GS_INTEGER_ROW(name_, value_, offset_, least_, most_, help_)                                         \
+    {                                                                                                        \
+        .kind = GS_OPTION_INTEGER, .name = (name_), .value = (value_), .offset = (offset_),                  \
+        .least = (least_), .most = (most_), .help = (help_)                                                  \
+    }
+#define GS_REAL_ROW(name_, value_, offset_, least_, most_, help_)                                            \
+    {                                                                                                        \
+        .kind = GS_OPTION_REAL, .name = (name_), .value = (value_), .offset = (offset_), .least = (least_),  \
+        .most = (most_), .help = (help_)                                                                     \
+    }
+
+#define GS_REAL_ABOVE_ROW(name_, value_, offset_, least_, most_, help_) /* without `least` itself */         \
+    {                                                                                                        \
+        .kind = GS_OPTION_REAL, .name = (name_), .value = (value_), .offset = (offset_), .least = (least_),  \
+        .most = (most_), .above = true, .help = (help_)                                                      \
+    }
+
+/* Rows that several commands have alike. */
+#define GS_DATE_ROW(offset_)                                                                                 \
+    GS_TEXT_ROW("date", "DATE", offset_, "what the model takes for today (default: today)")
+#define GS_EFFORT_ROW(offset_)                                                                               \
+    GS_TEXT_ROW("effort", "LEVEL", offset_, "of the reasoning: low, medium (default) or high")
+#define GS_TOOLS_ROW(offset_)                                                                                \
+    GS_TEXT_ROW("tools", "FILE", offset_,                                                                    \
+                "declares the functions in FILE: a JSON array as in \"tools\" of a\nrequest")
+#define GS_DECODE_ROW(offset_)                                                                               \
+    GS_TEXT_ROW("decode", "NAME", offset_,                                                                   \
+                "Metal: fused (default), legacy, serial or staged: other ways to decode")
+
+/* What bench and verify run on: fields of `type` of the same names. */
+#define GS_DEVICE_ROWS(type, precision_help)                                                                 \
+    GS_TEXT_ROW("backend", "NAME", offsetof(type, backend), "default: the best that this machine has"),      \
+        GS_INTEGER_ROW("device", "N", offsetof(type, device), 0, 1023,                                       \
+                       "which of the backend's devices (0)"),                                                \
+        GS_TEXT_ROW("precision", "P", offsetof(type, precision), precision_help),                            \
+        GS_TEXT_ROW("weights", "W", offsetof(type, weights),                                                 \
+                    "native (default) or q8: attention and head in 8 bits"),                                 \
+        GS_TEXT_ROW("cpu-features", "NAME", offsetof(type, cpu_features),                                    \
+                    "the kernels' instruction set (the best that there is)"),                                \
+        GS_DECODE_ROW(offsetof(type, decode))
+
 struct gs_bias_list {
     struct gs_logit_bias *list; /* [count]; the owner frees it */
     size_t count;

@@ -19,37 +19,19 @@ struct settings {
 };
 
 static const struct gs_option options[] = {
-    {.kind = GS_OPTION_HEADING, .help = "Options:"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "revision",
-     .value = "NAME",
-     .offset = offsetof(struct settings, revision),
-     .help = "a branch, a tag or a commit (default: main);\nthe same as MODEL@NAME"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "endpoint",
-     .value = "URL",
-     .offset = offsetof(struct settings, endpoint),
-     .help = "the hub (default: HF_ENDPOINT, else\nhttps://huggingface.co)"},
-    {.kind = GS_OPTION_TEXT,
-     .name = "cache-dir",
-     .value = "FOLDER",
-     .offset = offsetof(struct settings, cache),
-     .help = "the cache (default: HF_HUB_CACHE, else HF_HOME/hub,\nelse ~/.cache/huggingface/hub)"},
-    {.kind = GS_OPTION_INTEGER,
-     .name = "connections",
-     .value = "N",
-     .offset = offsetof(struct settings, n_connections),
-     .least = 1,
-     .most = 32,
-     .help = "parts of a file that are fetched side by side\n(default: 8)"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "verify",
-     .offset = offsetof(struct settings, verify),
-     .help = "check the hashes of files that are there already, too"},
-    {.kind = GS_OPTION_FLAG,
-     .name = "dry-run",
-     .offset = offsetof(struct settings, dry_run),
-     .help = "only list the files, their sizes and what is missing"},
+    GS_HEADING_ROW("Options:"),
+    GS_TEXT_ROW("revision", "NAME", offsetof(struct settings, revision),
+                "a branch, a tag or a commit (default: main);\nthe same as MODEL@NAME"),
+    GS_TEXT_ROW("endpoint", "URL", offsetof(struct settings, endpoint),
+                "the hub (default: HF_ENDPOINT, else\nhttps://huggingface.co)"),
+    GS_TEXT_ROW("cache-dir", "FOLDER", offsetof(struct settings, cache),
+                "the cache (default: HF_HUB_CACHE, else HF_HOME/hub,\nelse ~/.cache/huggingface/hub)"),
+    GS_INTEGER_ROW("connections", "N", offsetof(struct settings, n_connections), 1, 32,
+                   "parts of a file that are fetched side by side\n(default: 8)"),
+    GS_FLAG_ROW("verify", offsetof(struct settings, verify),
+                "check the hashes of files that are there already, too"),
+    GS_FLAG_ROW("dry-run", offsetof(struct settings, dry_run),
+                "only list the files, their sizes and what is missing"),
     {.kind = GS_OPTION_END},
 };
 
@@ -177,7 +159,10 @@ static gs_status pull(const struct settings *s, struct gs_output *out, struct gs
     struct gs_hub_name name;
     struct view view = {.plan = &plan};
     gs_status status = gs_hub_name_parse(s->model, &name, error);
-    if (status == GS_OK && s->revision)
+    if (status == GS_OK && s->revision && strchr(s->model, '@'))
+        status = gs_fail(error, GS_INVALID_ARGUMENT, "%s and --revision %s: a revision is given once",
+                         gs_quote(s->model).text, gs_quote(s->revision).text);
+    else if (status == GS_OK && s->revision)
         status = gs_hub_name_set_revision(&name, s->revision, error);
     if (status == GS_OK)
         status =

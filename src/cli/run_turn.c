@@ -127,6 +127,8 @@ static gs_status make_dialog(const struct gs_run_settings *s, struct gs_dialog *
     bool none = !s->prompt && !s->file && !s->from_stdin;
     if (status == GS_OK && !(s->setup.script && none)) /* a script needs no prompt */
         status = gs_input_choose("prompt", "-p TEXT", s->prompt, s->file, s->from_stdin, &text, error);
+    if (status == GS_OK && text.size == 0 && !s->setup.script)
+        status = gs_fail(error, GS_INVALID_ARGUMENT, "the prompt is empty: there is nothing to answer");
     if (status == GS_OK)
         status = gs_dialog_add_user(dialog, text.data ? text.data : "", text.size, error);
     gs_buffer_free(&text);

@@ -41,53 +41,22 @@ struct gs_setup_settings {
     }
 
 #define GS_SETUP_SAMPLING_OPTIONS(type, member)                                                              \
-    {.kind = GS_OPTION_HEADING, .help = "Sampling:"},                                                        \
-        {.kind = GS_OPTION_REAL,                                                                             \
-         .name = "temp",                                                                                     \
-         .value = "T",                                                                                       \
-         .offset = offsetof(type, member.temperature),                                                       \
-         .most = 100,                                                                                        \
-         .help = "temperature; 0 takes the most likely token (default 1)"},                                  \
-        {.kind = GS_OPTION_INTEGER,                                                                          \
-         .name = "top-k",                                                                                    \
-         .value = "K",                                                                                       \
-         .offset = offsetof(type, member.top_k),                                                             \
-         .most = INT32_MAX,                                                                                  \
-         .help = "only the K most likely tokens; 0: all (default 0)"},                                       \
-        {.kind = GS_OPTION_REAL,                                                                             \
-         .name = "top-p",                                                                                    \
-         .value = "P",                                                                                       \
-         .offset = offsetof(type, member.top_p),                                                             \
-         .most = 1,                                                                                          \
-         .above = true,                                                                                      \
-         .help = "only the likeliest whose probability sums to P (default 1)"},                              \
-        {.kind = GS_OPTION_REAL,                                                                             \
-         .name = "min-p",                                                                                    \
-         .value = "P",                                                                                       \
-         .offset = offsetof(type, member.min_p),                                                             \
-         .most = 1,                                                                                          \
-         .help = "only tokens at least P times as likely as the likeliest\n(default 0)"},                    \
-        {.kind = GS_OPTION_REAL,                                                                             \
-         .name = "repeat-penalty",                                                                           \
-         .value = "X",                                                                                       \
-         .offset = offsetof(type, member.repeat_penalty),                                                    \
-         .most = 100,                                                                                        \
-         .above = true,                                                                                      \
-         .help = "logits of tokens seen before, divided by X if positive,\nmultiplied if not (default 1)"},  \
-        {.kind = GS_OPTION_REAL,                                                                             \
-         .name = "presence-penalty",                                                                         \
-         .value = "X",                                                                                       \
-         .offset = offsetof(type, member.presence_penalty),                                                  \
-         .least = -100,                                                                                      \
-         .most = 100,                                                                                        \
-         .help = "subtracted from the logits of tokens seen before"},                                        \
-        {.kind = GS_OPTION_REAL,                                                                             \
-         .name = "frequency-penalty",                                                                        \
-         .value = "X",                                                                                       \
-         .offset = offsetof(type, member.frequency_penalty),                                                 \
-         .least = -100,                                                                                      \
-         .most = 100,                                                                                        \
-         .help = "the same, once per occurrence"},                                                           \
+    GS_HEADING_ROW("Sampling:"),                                                                             \
+        GS_REAL_ROW("temp", "T", offsetof(type, member.temperature), 0, 100,                                 \
+                    "temperature; 0 takes the most likely token (default 1)"),                               \
+        GS_INTEGER_ROW("top-k", "K", offsetof(type, member.top_k), 0, INT32_MAX,                             \
+                       "only the K most likely tokens; 0: all (default 0)"),                                 \
+        GS_REAL_ABOVE_ROW("top-p", "P", offsetof(type, member.top_p), 0, 1,                                  \
+                          "only the likeliest whose probability sums to P (default 1)"),                     \
+        GS_REAL_ROW("min-p", "P", offsetof(type, member.min_p), 0, 1,                                        \
+                    "only tokens at least P times as likely as the likeliest\n(default 0)"),                 \
+        GS_REAL_ABOVE_ROW("repeat-penalty", "X", offsetof(type, member.repeat_penalty), 0, 100,              \
+                          "logits of tokens seen before, divided by X if positive,\nmultiplied if "          \
+                          "not (default 1)"),                                                                \
+        GS_REAL_ROW("presence-penalty", "X", offsetof(type, member.presence_penalty), -100, 100,             \
+                    "subtracted from the logits of tokens seen before"),                                     \
+        GS_REAL_ROW("frequency-penalty", "X", offsetof(type, member.frequency_penalty), -100, 100,           \
+                    "the same, once per occurrence"),                                                        \
         {.kind = GS_OPTION_BIAS,                                                                             \
          .name = "logit-bias",                                                                               \
          .value = "ID=X",                                                                                    \
@@ -95,62 +64,31 @@ struct gs_setup_settings {
          .least = -1e9,                                                                                      \
          .most = 1e9,                                                                                        \
          .help = "added to the logit of token ID; may be repeated"},                                         \
-    {                                                                                                        \
-        .kind = GS_OPTION_INTEGER, .name = "seed", .value = "N", .offset = offsetof(type, member.seed),      \
-        .most = GS_TWO_TO_53,                                                                                \
-        .help = "of the random numbers: the same seed gives the same text\n(default: random; shown in the "  \
-                "statistics)"                                                                                \
-    }
+        GS_INTEGER_ROW("seed", "N", offsetof(type, member.seed), 0, GS_TWO_TO_53,                            \
+                       "of the random numbers: the same seed gives the same text\n(default: random; "        \
+                       "shown in the statistics)")
 
 #define GS_SETUP_MACHINE_OPTIONS(type, member)                                                               \
-    {.kind = GS_OPTION_HEADING, .help = "The machine:"},                                                     \
-        {.kind = GS_OPTION_INTEGER,                                                                          \
-         .name = "ctx",                                                                                      \
-         .value = "N",                                                                                       \
-         .offset = offsetof(type, member.n_ctx),                                                             \
-         .least = 1,                                                                                         \
-         .most = INT32_MAX,                                                                                  \
-         .help = "context: prompt and answer, in tokens (default: the largest\nthat fits)"},                 \
-        {.kind = GS_OPTION_INTEGER,                                                                          \
-         .name = "threads",                                                                                  \
-         .value = "N",                                                                                       \
-         .offset = offsetof(type, member.n_threads),                                                         \
-         .least = 1,                                                                                         \
-         .most = 4096,                                                                                       \
-         .help = "processor threads (default: one per physical core)"},                                      \
-        {.kind = GS_OPTION_TEXT,                                                                             \
-         .name = "backend",                                                                                  \
-         .value = "NAME",                                                                                    \
-         .offset = offsetof(type, member.backend),                                                           \
-         .help = "what computes (default: the best that works here; auto: the\n"                             \
-                 "same, and why not a better one; --version lists them)"},                                   \
-        {.kind = GS_OPTION_INTEGER,                                                                          \
-         .name = "device",                                                                                   \
-         .value = "N",                                                                                       \
-         .offset = offsetof(type, member.device),                                                            \
-         .most = 1023,                                                                                       \
-         .help = "which of the backend's devices (default 0)"},                                              \
-        {.kind = GS_OPTION_TEXT,                                                                             \
-         .name = "precision",                                                                                \
-         .value = "P",                                                                                       \
-         .offset = offsetof(type, member.precision),                                                         \
-         .help = "fast (default): what the machine does best; exact: float32,\nthe same bits everywhere"},   \
-        {.kind = GS_OPTION_TEXT,                                                                             \
-         .name = "weights",                                                                                  \
-         .value = "W",                                                                                       \
-         .offset = offsetof(type, member.weights),                                                           \
-         .help = "native (default): as in the file; q8: attention and head in 8\nbits, made while loading"}, \
-        {.kind = GS_OPTION_TEXT,                                                                             \
-         .name = "decode",                                                                                   \
-         .value = "NAME",                                                                                    \
-         .offset = offsetof(type, member.decode),                                                            \
-         .help = "Metal: fused (default), legacy, serial or staged: other ways to decode"},                  \
-    {                                                                                                        \
-        .kind = GS_OPTION_TEXT, .name = "cpu-features", .value = "NAME",                                     \
-        .offset = offsetof(type, member.cpu_features),                                                       \
-        .help = "processor kernels, such as avx2 (default: the best of this\nprocessor; gossamer --version " \
-                "lists them)"                                                                                \
-    }
+    GS_HEADING_ROW("The machine:"),                                                                          \
+        GS_INTEGER_ROW("ctx", "N", offsetof(type, member.n_ctx), 1, INT32_MAX,                               \
+                       "context: prompt and answer, in tokens (default: the largest\nthat fits)"),           \
+        GS_INTEGER_ROW("threads", "N", offsetof(type, member.n_threads), 1, 4096,                            \
+                       "processor threads (default: one per physical core)"),                                \
+        GS_TEXT_ROW("backend", "NAME", offsetof(type, member.backend),                                       \
+                    "what computes (default: the best that works here; auto: the\nsame, and why not "        \
+                    "a better one; --version lists them)"),                                                  \
+        GS_INTEGER_ROW("device", "N", offsetof(type, member.device), 0, 1023,                                \
+                       "which of the backend's devices (default 0)"),                                        \
+        GS_TEXT_ROW("precision", "P", offsetof(type, member.precision),                                      \
+                    "fast (default): what the machine does best; exact: float32,\nthe same bits "            \
+                    "everywhere"),                                                                           \
+        GS_TEXT_ROW("weights", "W", offsetof(type, member.weights),                                          \
+                    "native (default): as in the file; q8: attention and head in 8\nbits, made while "       \
+                    "loading"),                                                                              \
+        GS_DECODE_ROW(offsetof(type, member.decode)),                                                        \
+        GS_TEXT_ROW("cpu-features", "NAME", offsetof(type, member.cpu_features),                             \
+                    "processor kernels, such as avx2 (default: the best of this\nprocessor; gossamer "       \
+                    "--version lists them)")
 
 #define GS_SETUP_SCRIPT_OPTIONS(type, member)                                                                \
     {.kind = GS_OPTION_TEXT,                                                                                 \

@@ -1,6 +1,5 @@
 #include "server/chunk.h"
 
-#include "base/status.h"
 #include "chat/json_text.h"
 #include "server/exchange.h"
 
@@ -28,13 +27,13 @@ gs_status gs_chunk_begin(struct gs_chunk *chunk, json_t *object, bool has_usage)
 void gs_chunk_send(struct gs_chunk *chunk, struct gs_exchange *exchange, size_t choice,
                    const struct gs_chunk_form *form, struct gs_text text)
 {
-    char digits[24];
-    struct gs_writer writer = {.buffer = &chunk->line,
-                               .status = gs_chunk_begun(chunk) ? GS_OK : GS_OUT_OF_MEMORY};
-    gs_format(digits, sizeof digits, "%zu", choice);
-    gs_buffer_clear(&chunk->line);
+    if (!gs_chunk_begun(chunk)) {
+        gs_exchange_leave(exchange);
+        return;
+    }
+    struct gs_writer writer = gs_stream_open(exchange, NULL);
     gs_write_text(&writer, (struct gs_text){chunk->head.data, chunk->head.size});
-    gs_write(&writer, digits);
+    gs_write_number(&writer, choice);
     gs_write(&writer, form->open);
     gs_write_json_string(&writer, text);
     if (form->second) {
@@ -42,16 +41,12 @@ void gs_chunk_send(struct gs_chunk *chunk, struct gs_exchange *exchange, size_t 
         gs_write_json_string(&writer, text);
     }
     gs_write(&writer, form->close);
-    gs_write(&writer, ",\"logprobs\":null,\"finish_reason\":null}]");
-    gs_write(&writer, chunk->has_usage ? ",\"usage\":null}" : "}");
-    if (writer.status == GS_OK)
-        gs_stream_text(exchange, NULL, chunk->line.data, chunk->line.size);
-    else
-        gs_exchange_leave(exchange);
+    gs_write(&writer, chunk->has_usage ? ",\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}"
+                                       : ",\"logprobs\":null,\"finish_reason\":null}]}");
+    gs_stream_close(exchange, &writer);
 }
 
 void gs_chunk_free(struct gs_chunk *chunk)
 {
     gs_buffer_free(&chunk->head);
-    gs_buffer_free(&chunk->line);
 }

@@ -1,7 +1,7 @@
 /*
- * The chunks of a stream that its tokens bring: alike but for their text, so what stands around it is written
- * once and no tree of JSON is made for a token. Everything else in a stream goes through gs_stream_json; the
- * texts are the same either way.
+ * The chunks that tokens bring in a stream of completions: alike but for their text, so what stands before it
+ * is written once. Everything else in a stream goes through gs_stream_json; the texts are the same either
+ * way.
  */
 #ifndef GS_SERVER_CHUNK_H
 #define GS_SERVER_CHUNK_H
@@ -14,7 +14,6 @@
 /* Of one stream. Zero-initialise; gs_chunk_free releases. */
 struct gs_chunk {
     struct gs_buffer head; /* up to the number of the choice; empty: not begun */
-    struct gs_buffer line; /* the chunk under way */
     bool has_usage;        /* ends in "usage":null */
 };
 

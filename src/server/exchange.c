@@ -284,39 +284,49 @@ static void make_room(struct gs_exchange *exchange)
     exchange->out_at = 0;
 }
 
-static void send(struct gs_exchange *exchange, const char *event, const char *data, size_t size)
+struct gs_writer gs_stream_open(struct gs_exchange *exchange, const char *event)
 {
     pthread_mutex_lock(&exchange->mutex);
-    if (begin_stream(exchange)) {
-        struct gs_buffer *out = &exchange->out;
-        gs_status status = GS_OK;
-        if (out->size > 0)
-            make_room(exchange);
-        if (event)
-            status = gs_buffer_print(out, NULL, "event: %s\n", event);
-        if (status == GS_OK)
-            status = gs_buffer_append(out, "data: ", 6, NULL);
-        if (status == GS_OK)
-            status = gs_buffer_append(out, data, size, NULL);
-        if (status == GS_OK)
-            status = gs_buffer_append(out, "\n\n", 2, NULL);
-        if (status != GS_OK || out->size - exchange->out_at > GS_MAX_UNSENT)
-            leave(exchange);
+    struct gs_writer writer = {.buffer = &exchange->out};
+    if (!begin_stream(exchange)) {
+        writer.buffer = NULL;
+        writer.status = GS_CANCELLED; /* what is written goes nowhere */
+        return writer;
     }
+    if (exchange->out.size > 0)
+        make_room(exchange);
+    if (event) {
+        gs_write(&writer, "event: ");
+        gs_write(&writer, event);
+        gs_write(&writer, "\n");
+    }
+    gs_write(&writer, "data: ");
+    return writer;
+}
+
+void gs_stream_close(struct gs_exchange *exchange, const struct gs_writer *writer)
+{
+    struct gs_writer last = *writer;
+    gs_write(&last, "\n\n");
+    bool written = last.buffer != NULL;
+    if (written && (last.status != GS_OK || exchange->out.size - exchange->out_at > GS_MAX_UNSENT))
+        leave(exchange);
     wake(exchange);
     pthread_mutex_unlock(&exchange->mutex);
 }
 
 void gs_stream_text(struct gs_exchange *exchange, const char *event, const char *data, size_t size)
 {
-    send(exchange, event, data, size);
+    struct gs_writer writer = gs_stream_open(exchange, event);
+    gs_write_text(&writer, (struct gs_text){data, size});
+    gs_stream_close(exchange, &writer);
 }
 
 void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *data)
 {
     struct gs_buffer text = {0};
     if (!gs_exchange_gone(exchange) && data && print_json(&text, data) == GS_OK)
-        send(exchange, event, text.data, text.size);
+        gs_stream_text(exchange, event, text.data, text.size);
     gs_buffer_free(&text);
     json_decref(data);
 }

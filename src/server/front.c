@@ -5,15 +5,18 @@
 #include "base/status.h"
 #include "base/system.h"
 #include "server/head.h"
+#include "server/relay.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define POLL_MS 100
@@ -24,12 +27,14 @@
          */
 #define DRAIN_BYTES  (1u << 20)
 #define ACCEPT_BURST 64
+#define FLUSH_BLOCKS 64  /* of a relayed answer, when the server ends */
+#define MAX_RELAYS   512 /* at once */
 
 #if !defined(MSG_NOSIGNAL)
 #define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
 #endif
 
-/* A connection whose first head has not come whole, or that has been answered. */
+/* A connection whose head has not come whole, that is relayed, or that has been answered. */
 struct caller {
     int socket;
     struct sockaddr_storage address;
@@ -38,6 +43,9 @@ struct caller {
     double look_at; /* not before */
     size_t seen;    /* bytes of the head; drained: read since the answer */
     bool drained;
+    enum gs_error_form errors; /* of the path that was asked for, once there is one */
+    struct gs_relay *relay;    /* NULL: none */
+    size_t poll_at;            /* in the front's polls */
 };
 
 struct gs_front {
@@ -46,8 +54,8 @@ struct gs_front {
     bool started;
     _Atomic bool quiet, stops;
     struct caller *callers; /* [n_caller], of max_callers */
-    struct pollfd *polls;   /* [1 + n_caller]: the listener, then the callers */
-    size_t n_caller;
+    struct pollfd *polls;   /* [n_poll]: the listener, then one of each caller, or two where it is relayed */
+    size_t n_caller, n_relay, n_poll;
     double accept_at; /* not before: descriptors or memory were out */
     char bytes[GS_HEAD_ENOUGH_BYTES];
 };
@@ -63,6 +71,10 @@ static const char *reason_of(int status)
         return "URI Too Long";
     case 431:
         return "Request Header Fields Too Large";
+    case 501:
+        return "Not Implemented";
+    case 503:
+        return "Service Unavailable";
     case 505:
         return "HTTP Version Not Supported";
     default:
@@ -70,34 +82,37 @@ static const char *reason_of(int status)
     }
 }
 
-/* The text of the error for the path that `bytes` ask for; NULL if memory is out. */
-static char *print_error(const char *bytes, size_t size, const struct gs_api_error *error)
+/* NULL if memory is out. */
+static char *print_error(enum gs_error_form form, const struct gs_api_error *error)
 {
-    json_t *json = gs_head_errors(bytes, size) == GS_ERROR_ANTHROPIC ? gs_api_error_anthropic(error)
-                                                                     : gs_api_error_json(error);
+    json_t *json = form == GS_ERROR_ANTHROPIC ? gs_api_error_anthropic(error) : gs_api_error_json(error);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     return text;
 }
 
+static void begin_draining(struct caller *caller)
+{
+    shutdown(caller->socket, SHUT_WR);
+    caller->drained = true;
+    caller->seen = 0;
+    caller->look_at = 0;
+    caller->until = gs_clock_seconds() + DRAIN_SECONDS;
+}
+
 /* An answer is shorter than what a fresh socket takes at once. */
-static void refuse(struct gs_front *front, struct caller *caller, size_t size,
-                   const struct gs_api_error *error)
+static void refuse(struct gs_front *front, struct caller *caller, const struct gs_api_error *error)
 {
     struct gs_buffer out = {0};
-    char *body = print_error(front->bytes, size, error);
+    char *body = print_error(caller->errors, error);
     if (body && gs_buffer_print(
                     &out, NULL,
                     "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
                     "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
                     error->status, reason_of(error->status), strlen(body), body) == GS_OK)
         send(caller->socket, out.data, out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    shutdown(caller->socket, SHUT_WR);
     front->options.refused(front->options.user, error->status, error->message);
-    caller->drained = true;
-    caller->seen = 0;
-    caller->look_at = 0;
-    caller->until = gs_clock_seconds() + DRAIN_SECONDS;
+    begin_draining(caller);
     gs_buffer_free(&out);
     free(body);
 }
@@ -123,9 +138,55 @@ static bool drain(struct gs_front *front, struct caller *caller)
     return false;
 }
 
+/* The caller's request lies in `bytes`. */
+static bool begin_relay(struct gs_front *front, struct caller *caller, const struct gs_head *head)
+{
+    static const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
+    struct gs_api_error failure;
+    int inner;
+    if (front->n_relay == MAX_RELAYS ||
+        gs_relay_open(caller->socket, front->bytes, head, &caller->relay, &inner, NULL) != GS_OK) {
+        gs_api_fail(&failure, 503, "overloaded", "too many chunked requests at once: try again later");
+        refuse(front, caller, &failure);
+        return drain(front, caller);
+    }
+    front->n_relay++;
+    caller->until = INFINITY;
+    front->options.take(front->options.user, inner, (const struct sockaddr *)(const void *)&unnamed,
+                        sizeof unnamed);
+    return true;
+}
+
+static void end_relay(struct gs_front *front, struct caller *caller)
+{
+    if (caller->relay)
+        front->n_relay--;
+    gs_relay_close(caller->relay);
+    caller->relay = NULL;
+}
+
+static bool run_relay(struct gs_front *front, struct caller *caller, const struct pollfd polls[2], double now)
+{
+    struct gs_api_error error;
+    enum gs_relay_state state = gs_relay_run(caller->relay, polls, now, &error);
+    if (state == GS_RELAY_GOES_ON)
+        return true;
+    end_relay(front, caller);
+    if (state == GS_RELAY_BROKEN) {
+        close(caller->socket);
+        return false;
+    }
+    if (state == GS_RELAY_BAD)
+        refuse(front, caller, &error);
+    else
+        begin_draining(caller);
+    return drain(front, caller);
+}
+
 static bool look(struct gs_front *front, struct caller *caller, double now)
 {
     struct gs_api_error error;
+    struct gs_head head;
     ssize_t count = recv(caller->socket, front->bytes, sizeof front->bytes, MSG_PEEK | MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return true;
@@ -134,17 +195,20 @@ static bool look(struct gs_front *front, struct caller *caller, double now)
         return false;
     }
     size_t size = (size_t)count;
-    switch (gs_head_check(front->bytes, size, &error)) {
+    caller->errors = gs_head_errors(front->bytes, size);
+    switch (gs_head_check(front->bytes, size, &head, &error)) {
     case GS_HEAD_WHOLE:
         if (caller->seen > 0)
             set_low_water(caller->socket, 1);
+        if (gs_relay_needed(&head))
+            return begin_relay(front, caller, &head);
         front->options.take(front->options.user, caller->socket,
                             (const struct sockaddr *)(const void *)&caller->address, caller->length);
         return false;
     case GS_HEAD_BAD:
         if (caller->seen > 0)
             set_low_water(caller->socket, 1);
-        refuse(front, caller, size, &error);
+        refuse(front, caller, &error);
         return drain(front, caller);
     case GS_HEAD_PART:
         break;
@@ -213,17 +277,27 @@ static void list_polls(struct gs_front *front, double now)
     bool accepts = !atomic_load(&front->quiet) && now >= front->accept_at &&
                    front->n_caller < front->options.max_callers;
     front->polls[0] = (struct pollfd){.fd = accepts ? front->options.listener : -1, .events = POLLIN};
+    front->n_poll = 1;
     for (size_t i = 0; i < front->n_caller; i++) {
-        const struct caller *caller = &front->callers[i];
-        front->polls[1 + i] = (struct pollfd){.fd = now >= caller->look_at ? caller->socket : -1,
-                                              .events = POLLIN | GS_SYSTEM_POLL_LEFT};
+        struct caller *caller = &front->callers[i];
+        struct pollfd *polls = front->polls + front->n_poll;
+        caller->poll_at = front->n_poll;
+        if (caller->relay)
+            gs_relay_list_polls(caller->relay, polls);
+        else
+            polls[0] = (struct pollfd){.fd = now >= caller->look_at ? caller->socket : -1,
+                                       .events = POLLIN | GS_SYSTEM_POLL_LEFT};
+        front->n_poll += caller->relay ? 2 : 1;
     }
 }
 
 /* Does the caller stay? One whose side is closed before its head is whole, or whose time is over, does not.
  */
-static bool serve(struct gs_front *front, struct caller *caller, short events, double now)
+static bool serve(struct gs_front *front, struct caller *caller, const struct pollfd *polls, double now)
 {
+    if (caller->relay)
+        return run_relay(front, caller, polls, now);
+    short events = polls[0].revents;
     size_t seen = caller->seen;
     bool was_drained = caller->drained;
     if (events != 0) {
@@ -245,12 +319,12 @@ static void *run(void *user)
     while (!atomic_load(&front->stops)) {
         double now = gs_clock_seconds();
         list_polls(front, now);
-        poll(front->polls, (nfds_t)(1 + front->n_caller), POLL_MS);
+        poll(front->polls, (nfds_t)front->n_poll, POLL_MS);
         now = gs_clock_seconds();
         size_t n_polled = front->n_caller, kept = 0;
         for (size_t i = 0; i < n_polled; i++) {
             struct caller caller = front->callers[i];
-            if (serve(front, &caller, front->polls[1 + i].revents, now))
+            if (serve(front, &caller, front->polls + caller.poll_at, now))
                 front->callers[kept++] = caller;
         }
         front->n_caller = kept;
@@ -268,7 +342,7 @@ gs_status gs_front_open(const struct gs_front_options *options, struct gs_front 
         return gs_fail_memory(error, sizeof *front);
     front->options = *options;
     front->callers = calloc(options->max_callers, sizeof *front->callers);
-    front->polls = calloc(1 + options->max_callers, sizeof *front->polls);
+    front->polls = calloc(1 + options->max_callers + MAX_RELAYS, sizeof *front->polls);
     gs_status status = GS_OK;
     if (!front->callers || !front->polls) {
         status =
@@ -290,6 +364,16 @@ void gs_front_quiesce(struct gs_front *front)
     atomic_store(&front->quiet, true);
 }
 
+/* What the last answer still has on its way. */
+static void flush_relay(struct gs_relay *relay)
+{
+    static const struct pollfd nothing[2];
+    struct gs_api_error error;
+    for (int i = 0; relay && i < FLUSH_BLOCKS; i++)
+        if (gs_relay_run(relay, nothing, 0.0, &error) != GS_RELAY_GOES_ON)
+            return;
+}
+
 void gs_front_close(struct gs_front *front)
 {
     if (!front)
@@ -297,8 +381,12 @@ void gs_front_close(struct gs_front *front)
     atomic_store(&front->stops, true);
     if (front->started)
         pthread_join(front->thread, NULL);
-    for (size_t i = 0; i < front->n_caller; i++)
-        close(front->callers[i].socket);
+    for (size_t i = 0; i < front->n_caller; i++) {
+        struct caller *caller = &front->callers[i];
+        flush_relay(caller->relay);
+        end_relay(front, caller);
+        close(caller->socket);
+    }
     free(front->callers);
     free(front->polls);
     free(front);

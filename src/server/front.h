@@ -1,6 +1,7 @@
 /*
- * In front of libmicrohttpd: takes connections, and looks at the first head of each without reading it away.
- * What is a request is handed on with all its bytes; what is none is answered here, in JSON, and closed.
+ * In front of libmicrohttpd: takes connections, and looks at the head of each without reading it away. What
+ * is a request is handed on with all its bytes; what is none is answered here, in JSON, and closed. A chunked
+ * body is seen whole (relay.h). Whoever is handed a connection answers one request of it, and closes.
  */
 #ifndef GS_SERVER_FRONT_H
 #define GS_SERVER_FRONT_H

@@ -9,7 +9,7 @@
 #ifndef GS_SERVER_HTTP_H
 #define GS_SERVER_HTTP_H
 
-#include "base/buffer.h"
+#include "chat/writer.h"
 #include "server/api_error.h"
 
 #include <stdatomic.h>
@@ -80,6 +80,14 @@ void gs_stream_begin(struct gs_exchange *exchange);
 void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *data); /* event NULL: no such
                                                                                        line; takes `data` */
 void gs_stream_text(struct gs_exchange *exchange, const char *event, const char *data, size_t size);
+
+/*
+ * What a token brings is written to the stream itself, without a tree of JSON or a copy: open, the data on
+ * one line, close. In between nothing else may be done with the exchange. Where memory is out the stream is
+ * cut.
+ */
+struct gs_writer gs_stream_open(struct gs_exchange *exchange, const char *event);
+void gs_stream_close(struct gs_exchange *exchange, const struct gs_writer *writer);
 void gs_stream_comment(struct gs_exchange *exchange); /* ": keep-alive" */
 void gs_stream_end(struct gs_exchange *exchange);
 

@@ -1,9 +1,10 @@
 /*
  * libmicrohttpd's threads read requests and send what exchanges have; a connection with nothing to do is
- * suspended and costs no thread. It gets its connections from front.c, once their first head is one. A
- * watcher sees what libmicrohttpd does not look for: clients that leave while their connection is suspended,
- * and heads that arrive a byte at a time. A waker resumes connections: each costs a system call, which the
- * thread of the engine is spared.
+ * suspended and costs no thread. It gets its connections from front.c, once their head is one, and closes
+ * them behind the answer: what it would refuse by itself, in HTML, it never sees. A watcher sees what
+ * libmicrohttpd does not look for: clients that leave while their connection is suspended, and heads that
+ * arrive a byte at a time. A waker resumes connections: each costs a system call, which the thread of the
+ * engine is spared.
  */
 #include "server/http_daemon.h"
 
@@ -29,12 +30,12 @@
 #define CONNECTION_MEMORY                                                                                    \
     (48u << 10)           /* of each: more than GS_HEAD_MAX_*, so that too much of those is told here */
 #define IDLE_SECONDS 30u  /* without a byte, in either direction */
-#define HEAD_SECONDS 10.0 /* from the first connection to the end of the first head */
-#define KEEP_SECONDS 75.0 /* between the requests of a connection, the next head included */
+#define HEAD_SECONDS 10.0 /* from the connection to the end of its head */
 #define BODY_SECONDS 30.0 /* and for each MIN_RATE bytes one more */
 #define MIN_RATE     16384.0
 #define MAX_BODIES   8u             /* of the largest size, all requests under way together */
 #define MAX_DRAIN    (256ull << 20) /* a body that is too long is read so far, to be answered */
+#define MAX_BEHIND   256            /* blocks that a client has sent behind its request */
 #define STREAM_BLOCK 16384
 #define WATCH_MS     100
 
@@ -43,8 +44,8 @@ struct link {
     struct link *before, *after;
     size_t number;
     int socket;
-    double since; /* accepted, or the last request ended */
-    bool first, busy;
+    double since; /* handed on, or its answer ended */
+    bool busy;
     bool watched; /* its answer is under way, for a client that is there as far as is known */
 };
 
@@ -87,6 +88,15 @@ struct gs_http {
 
 /* ---------------------------------------------------------------- connections */
 
+/* Bytes behind the request that are not read would take the answer from the client: closing is a reset then.
+ */
+static void drain(int socket)
+{
+    char bytes[4096];
+    for (int i = 0; i < MAX_BEHIND && recv(socket, bytes, sizeof bytes, MSG_DONTWAIT) > 0; i++)
+        continue;
+}
+
 static void notice_connection(void *user, struct MHD_Connection *connection, void **context,
                               enum MHD_ConnectionNotificationCode code)
 {
@@ -96,7 +106,7 @@ static void notice_connection(void *user, struct MHD_Connection *connection, voi
     if (code == MHD_CONNECTION_NOTIFY_STARTED && (link = calloc(1, sizeof *link))) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *link = (struct link){.after = http->links, .since = gs_clock_seconds(), .first = true};
+        *link = (struct link){.after = http->links, .since = gs_clock_seconds()};
         link->number = ++http->n_link;
         http->n_open++;
         link->socket = info ? info->connect_fd : -1;
@@ -109,6 +119,7 @@ static void notice_connection(void *user, struct MHD_Connection *connection, voi
         if (link->after)
             link->after->before = link->before;
         http->n_open--;
+        drain(link->socket);
         free(link);
         *context = NULL;
     }
@@ -118,8 +129,7 @@ static void notice_connection(void *user, struct MHD_Connection *connection, voi
 static void close_slow_heads(struct gs_http *http, double now)
 {
     for (struct link *link = http->links; link; link = link->after) {
-        double allowed = link->first ? HEAD_SECONDS : KEEP_SECONDS;
-        if (!link->busy && link->socket >= 0 && now - link->since > allowed) {
+        if (!link->busy && link->socket >= 0 && now - link->since > HEAD_SECONDS) {
             shutdown(link->socket, SHUT_RDWR);
             link->since = now;
         }
@@ -225,8 +235,8 @@ static void *watch(void *user)
 
 struct head {
     struct gs_exchange *exchange;
-    size_t bytes, n_length, n_coding, n_host;
-    bool too_many, no_name, out_of_memory;
+    size_t bytes;
+    bool too_many, out_of_memory;
 };
 
 static enum MHD_Result read_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
@@ -235,10 +245,6 @@ static enum MHD_Result read_header(void *user, enum MHD_ValueKind kind, const ch
     struct gs_exchange *exchange = head->exchange;
     (void)kind;
     head->bytes += strlen(name) + (value ? strlen(value) : 0) + 4;
-    head->n_length += strcasecmp(name, "Content-Length") == 0;
-    head->n_coding += strcasecmp(name, "Transfer-Encoding") == 0;
-    head->n_host += strcasecmp(name, "Host") == 0;
-    head->no_name |= !gs_head_is_token(name, strlen(name));
     if (exchange->n_header == GS_MAX_HEADERS || head->bytes > GS_HEAD_MAX_BYTES) {
         head->too_many = true;
         return MHD_NO;
@@ -274,6 +280,7 @@ static uint64_t read_length(const char *text)
     return digits > 0 && digits < 19 && text[digits] == '\0' ? strtoull(text, NULL, 10) : UINT64_MAX;
 }
 
+/* What head.c cannot know. */
 static int check_framing(const struct gs_http *http, const struct head *head, struct gs_api_error *error)
 {
     const char *length = gs_exchange_header(head->exchange, "Content-Length");
@@ -282,15 +289,6 @@ static int check_framing(const struct gs_http *http, const struct head *head, st
     if (head->too_many)
         return gs_api_fail(error, 431, NULL, "the head is too long: at most %d lines and %u bytes are read",
                            GS_MAX_HEADERS, GS_HEAD_MAX_BYTES);
-    if (strlen(head->exchange->path) > GS_HEAD_MAX_TARGET)
-        return gs_api_fail(error, 414, "uri_too_long", "the path is too long: at most %u bytes are read",
-                           GS_HEAD_MAX_TARGET);
-    if (head->no_name || head->n_host > 1)
-        return gs_api_fail(error, 400, "malformed_request",
-                           "header lines have to be NAME: VALUE, with one Host among them");
-    if (head->n_length > 1 || (head->n_length > 0 && head->n_coding > 0) || head->n_coding > 1)
-        return gs_api_fail(error, 400, NULL,
-                           "one Content-Length or one Transfer-Encoding is expected, not several");
     if (length && read_length(length) > http->options.max_body)
         return gs_api_fail(error, 413, NULL, "the body is too long: at most %llu bytes are read",
                            (unsigned long long)http->options.max_body);
@@ -331,7 +329,6 @@ static struct sender *begin(struct gs_http *http, struct MHD_Connection *connect
     http->n_sender++;
     if (sender->link) {
         sender->link->busy = true;
-        sender->link->first = false;
         exchange->client = sender->link->number;
     }
     pthread_mutex_unlock(&http->mutex);
@@ -460,8 +457,7 @@ static enum MHD_Result queue(struct sender *sender)
     if (!response)
         return MHD_NO;
     add_headers(response, exchange);
-    if (sender->failure.status == 413 || sender->failure.status == 431 || atomic_load(&sender->http->stops))
-        MHD_add_response_header(response, "Connection", "close");
+    MHD_add_response_header(response, "Connection", "close");
     sender->status = exchange->status;
     enum MHD_Result result = MHD_queue_response(sender->connection, (unsigned)exchange->status, response);
     MHD_destroy_response(response);
@@ -605,11 +601,20 @@ static void complete(void *user, struct MHD_Connection *connection, void **state
 
 /* ---------------------------------------------------------------- the daemon */
 
+/* relay.h: options of TCP that a pair of sockets does not have, and what libmicrohttpd takes that for. */
+static bool is_of_a_pair(const char *line)
+{
+    return strncmp(line, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
+           strncmp(line, "Failed to push", strlen("Failed to push")) == 0;
+}
+
 static void log_line(void *user, const char *format, va_list arguments)
 {
     struct gs_http *http = user;
     char line[512];
     vsnprintf(line, sizeof line, format, arguments);
+    if (is_of_a_pair(line))
+        return;
     gs_server_log(http->options.server, "http: %s", gs_quote(line).text);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "chat/json_text.h"
 #include "server/items.h"
 #include "server/messages_read.h"
 
@@ -152,6 +153,7 @@ static void opened(void *user, const struct gs_item *item, size_t index)
          json_pack("{s:I, s:o}", "index", (json_int_t)number_of(reply, index), "content_block", block));
 }
 
+/* What a token brings: as send_delta would write it, without a tree of JSON. */
 static void grew(void *user, const struct gs_item *item, size_t index, struct gs_text text, json_t *logprobs)
 {
     struct gs_message_reply *reply = user;
@@ -163,9 +165,15 @@ static void grew(void *user, const struct gs_item *item, size_t index, struct gs
             send(reply, "ping", NULL);
         return;
     }
-    bool message = item->kind == GS_ITEM_MESSAGE;
-    send_delta(reply, number_of(reply, index), message ? "text_delta" : "thinking_delta",
-               message ? "text" : "thinking", json_stringn(text.bytes ? text.bytes : "", text.size));
+    struct gs_writer writer = gs_stream_open(reply->exchange, "content_block_delta");
+    gs_write(&writer, "{\"type\":\"content_block_delta\",\"index\":");
+    gs_write_number(&writer, number_of(reply, index));
+    gs_write(&writer, item->kind == GS_ITEM_MESSAGE
+                          ? ",\"delta\":{\"type\":\"text_delta\",\"text\":"
+                          : ",\"delta\":{\"type\":\"thinking_delta\",\"thinking\":");
+    gs_write_json_string(&writer, text);
+    gs_write(&writer, "}}");
+    gs_stream_close(reply->exchange, &writer);
 }
 
 static void send_arguments(struct gs_message_reply *reply, size_t number, const json_t *input,

@@ -20,7 +20,7 @@ struct gs_response {
     json_t *output;  /* closed items */
     struct gs_items items;
     struct gs_items_watcher watcher;
-    json_int_t sequence;
+    size_t sequence;
     bool stream, encrypted, logprobs;
     bool begun, released, ended;
     bool cut; /* by the limit of tokens */
@@ -140,7 +140,8 @@ static json_t *item_json(const struct gs_response *response, const struct gs_ite
 /* Takes `fields`; type and number come first. */
 static void send(struct gs_response *response, const char *type, json_t *fields)
 {
-    json_t *event = json_pack("{s:s, s:I}", "type", type, "sequence_number", response->sequence++);
+    json_t *event =
+        json_pack("{s:s, s:I}", "type", type, "sequence_number", (json_int_t)response->sequence++);
     if (!fields || json_object_update(event, fields) != 0)
         response->items.failed = true;
     json_decref(fields);
@@ -181,27 +182,34 @@ static void opened(void *user, const struct gs_item *item, size_t index)
         send_part(response, item, index, false);
 }
 
+/* What a token brings: as send would write it, without a tree of JSON. */
 static void grew(void *user, const struct gs_item *item, size_t index, struct gs_text text, json_t *logprobs)
 {
+    static const char *const types[] = {[GS_ITEM_REASONING] = "response.reasoning_text.delta",
+                                        [GS_ITEM_MESSAGE] = "response.output_text.delta",
+                                        [GS_ITEM_CALL] = "response.function_call_arguments.delta"};
     struct gs_response *response = user;
-    json_t *delta = json_stringn(text.bytes ? text.bytes : "", text.size);
-    if (!response->stream) {
-        json_decref(delta);
+    if (!response->stream)
         return;
+    struct gs_writer writer = gs_stream_open(response->exchange, types[item->kind]);
+    gs_write(&writer, "{\"type\":\"");
+    gs_write(&writer, types[item->kind]);
+    gs_write(&writer, "\",\"sequence_number\":");
+    gs_write_number(&writer, response->sequence++);
+    gs_write(&writer, ",\"item_id\":\"");
+    gs_write(&writer, item->id.text);
+    gs_write(&writer, "\",\"output_index\":");
+    gs_write_number(&writer, index);
+    gs_write(&writer, item->kind == GS_ITEM_CALL ? ",\"delta\":" : ",\"content_index\":0,\"delta\":");
+    gs_write_json_string(&writer, text);
+    if (item->kind == GS_ITEM_MESSAGE && logprobs) {
+        gs_write(&writer, ",\"logprobs\":");
+        gs_write_json(&writer, logprobs);
+        gs_write(&writer, "}");
+    } else {
+        gs_write(&writer, item->kind == GS_ITEM_MESSAGE ? ",\"logprobs\":[]}" : "}");
     }
-    if (item->kind == GS_ITEM_CALL) {
-        send(response, "response.function_call_arguments.delta",
-             json_pack("{s:s, s:I, s:o}", "item_id", item->id.text, "output_index", (json_int_t)index,
-                       "delta", delta));
-        return;
-    }
-    json_t *fields = json_pack("{s:s, s:I, s:i, s:o}", "item_id", item->id.text, "output_index",
-                               (json_int_t)index, "content_index", 0, "delta", delta);
-    if (item->kind == GS_ITEM_MESSAGE)
-        json_object_set_new(fields, "logprobs", logprobs ? json_incref(logprobs) : json_array());
-    send(response,
-         item->kind == GS_ITEM_MESSAGE ? "response.output_text.delta" : "response.reasoning_text.delta",
-         fields);
+    gs_stream_close(response->exchange, &writer);
 }
 
 static void send_done(struct gs_response *response, const struct gs_item *item, size_t index)

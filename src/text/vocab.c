@@ -62,20 +62,21 @@ static gs_status locate_gguf(const char *path, struct gs_buffer *file, struct gs
     return status;
 }
 
-/*
- * The file itself; or tokenizer.json in the folder, a GGUF there, or tokenizer.json beside it (a download's
- * original/ has none).
- */
-static gs_status locate(const char *path, struct gs_buffer *file, struct gs_error *error)
+/* How much of the path of a .safetensors file is its folder's, with the slash; -1: it is no such file's. */
+static int weights_folder(const char *path)
+{
+    static const char suffix[] = ".safetensors";
+    size_t size = strlen(path);
+    if (size < sizeof suffix || strcmp(path + size - (sizeof suffix - 1), suffix) != 0)
+        return -1;
+    const char *slash = strrchr(path, '/');
+    return slash ? (int)(slash - path) + 1 : 0;
+}
+
+static gs_status locate_in_folder(const char *path, struct gs_buffer *file, struct gs_error *error)
 {
     static const char *const places[] = {"/tokenizer.json", "/../tokenizer.json"};
     bool is_folder;
-    if (!exists(path, &is_folder))
-        return gs_fail_io(error, errno, "open", path);
-    if (!is_folder) {
-        gs_status status = locate_gguf(path, file, error);
-        return status == GS_OK && file->size == 0 ? gs_buffer_append_text(file, path, error) : status;
-    }
     for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
         gs_buffer_clear(file);
         gs_status found = i > 0 ? locate_gguf(path, file, error) : GS_OK;
@@ -90,6 +91,30 @@ static gs_status locate(const char *path, struct gs_buffer *file, struct gs_erro
             return GS_OK;
     }
     return gs_fail(error, GS_IO, "no tokenizer.json in %s or in the folder above it", gs_quote(path).text);
+}
+
+/*
+ * The file itself; or tokenizer.json in the folder, a GGUF there, or tokenizer.json beside it (a download's
+ * original/ has none). Weights in one file have their vocabulary beside them.
+ */
+static gs_status locate(const char *path, struct gs_buffer *file, struct gs_error *error)
+{
+    bool is_folder;
+    if (!exists(path, &is_folder))
+        return gs_fail_io(error, errno, "open", path);
+    if (is_folder)
+        return locate_in_folder(path, file, error);
+    int size = weights_folder(path);
+    if (size < 0) {
+        gs_status status = locate_gguf(path, file, error);
+        return status == GS_OK && file->size == 0 ? gs_buffer_append_text(file, path, error) : status;
+    }
+    struct gs_buffer folder = {0};
+    gs_status status = gs_buffer_print(&folder, error, "%.*s.", size, path);
+    if (status == GS_OK)
+        status = locate_in_folder(folder.data, file, error);
+    gs_buffer_free(&folder);
+    return status;
 }
 
 gs_status gs_vocab_open(const char *path, struct gs_vocab **out, struct gs_error *error)

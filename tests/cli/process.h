@@ -34,6 +34,7 @@ struct process_options {
     size_t close_after;     /* bytes of output until the reading end closes; 0: never */
     const char *out_path;   /* standard output goes to this file */
     const char *in_path;    /* standard input is this file */
+    unsigned closed;        /* bit n: descriptor n is closed from the start */
 };
 
 struct process_result {
@@ -114,6 +115,9 @@ static inline void process_exec(const struct process_options *options, const cha
         out = open(options->out_path, O_WRONLY | O_CREAT, 0600);
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
         _exit(126);
+    for (int descriptor = 0; descriptor <= 2; descriptor++)
+        if (options->closed >> descriptor & 1)
+            close(descriptor);
     execv(binary ? binary : "build/gossamer", (char *const *)argv);
     _exit(127);
 }

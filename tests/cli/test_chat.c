@@ -351,9 +351,19 @@ static void test_bad_conversations(void **state)
 
 /* ---------------------------------------------------------------- at a terminal */
 
+/* Without libedit a person's lines are read as the terminal gives them. */
+static void need_line_editor(void)
+{
+#ifndef GS_HAVE_LIBEDIT
+    print_message("  no line editor in this build: skipped\n");
+    skip();
+#endif
+}
+
 static void test_a_persons_view(void **state)
 {
     (void)state;
+    need_line_editor();
     struct terminal_session s = terminal_run("chat", DEMO, "--temp", "0", "--ctx", "1000");
     terminal_expect(&s, "/help lists the commands");
     terminal_expect(&s, "> ");
@@ -457,6 +467,7 @@ static void test_text_is_cleaned_and_drawn(void **state)
 static void test_terminal_is_restored(void **state)
 {
     const struct cli_model *model = *state;
+    need_line_editor();
     struct test_path script = cli_script_of(model, FINAL("a"));
     struct termios before, after;
     int status;

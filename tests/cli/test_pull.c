@@ -184,6 +184,8 @@ static void refuses_what_cannot_be(void **state)
     process_refuses(process_run("pull"), "no model");
     process_refuses(process_run("pull", "gpt-oss-20b"), "it should look like openai/gpt-oss-20b");
     process_refuses(process_run("pull", "../x"), "no model's name");
+    process_refuses(process_run("pull", "openai/gpt-oss-20b@main", "--revision", "v2"),
+                    "a revision is given once");
     process_refuses(process_run("pull", "a/b", "--revision", "../x"), "no revision");
     process_refuses(process_run("pull", "a/b", "--endpoint", "http://hub.example"), "no endpoint");
     process_refuses(process_run("pull", "a/b", "--connections", "0"), "--connections");

@@ -3,6 +3,8 @@
  * unevenly, with poisoned buffers. Each stage's reference starts from what the kernel before it really wrote,
  * so an error is seen where it arises. Then whole steps: the same bits again, and the same bits of a row in a
  * smaller call. Needs a device of compute capability 9.0; exit code 0: all is right.
+ *
+ *   test_batch_kernels [SHAPE [ROWS ...]]      one shape; calls of as many rows alone
  */
 #include "batch_fixture.cuh"
 
@@ -427,6 +429,10 @@ int main(int argc, char **argv)
         t.name = s.name;
         make_model(&t.model, &s, true);
         make_timelines(&t.timelines, &t.model, GS_BATCH_ROWS);
+        for (int i = 2; i < argc; i++)
+            test_rows(&t, std::min(std::max(atoi(argv[i]), 2), GS_BATCH_ROWS), 0);
+        if (argc > 2)
+            continue;
         for (int n : {2, 7, 8, 9, 17, 33, 64})
             test_rows(&t, n, 0);
         test_rows(&t, 40, 33);

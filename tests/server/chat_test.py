@@ -432,3 +432,29 @@ def test_tokenize_and_back(demo):
     said = demo.post("/tokenize", {"content": "Hello, wörld 💖"}).json()
     assert said["count"] == len(said["tokens"])
     assert demo.post("/detokenize", {"tokens": said["tokens"]}).json()["content"] == "Hello, wörld 💖"
+
+
+NASTY = 'a "quote", a \\ and a /, tabs\t\tand lines\r\n\n, \x01\x1f\x7f, é, 😀 and </script>'
+
+
+def test_every_stream_says_what_the_whole_answer_says():
+    """Tokens are written into streams without a tree of JSON: what they stand for is the same in all four APIs."""
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    script = [line(f"<|channel|>analysis<|message|>{NASTY}<|end|><|start|>assistant<|channel|>final<|message|>{NASTY}<|return|>"), line(NASTY + "<|return|>")]
+    with Server("--quiet", script=[script[0]] * 3 + [script[1]]) as server:
+        message = joined(server.stream("/v1/chat/completions", chat))
+        assert message["content"] == message["reasoning"] == NASTY
+        events = server.stream("/v1/responses", {"input": "x", "store": False})
+        for kind in ("response.reasoning_text", "response.output_text"):
+            deltas = [e for e in events if e["type"] == kind + ".delta"]
+            done = next(e for e in events if e["type"] == kind + ".done")
+            assert "".join(e["delta"] for e in deltas) == done["text"] == NASTY
+            assert {(e["item_id"], e["output_index"], e["content_index"]) for e in deltas} == {(done["item_id"], done["output_index"], 0)}
+            assert all(e.get("logprobs", []) == [] and ("logprobs" in e) == (kind == "response.output_text") for e in deltas)
+        assert [e["sequence_number"] for e in events] == list(range(len(events)))
+        events = server.stream("/v1/messages", {**chat, "max_tokens": 1000})
+        for number, (kind, key) in enumerate((("thinking_delta", "thinking"), ("text_delta", "text"))):
+            deltas = [e for e in events if e["type"] == "content_block_delta" and e["delta"]["type"] == kind]
+            assert "".join(e["delta"][key] for e in deltas) == NASTY and {e["index"] for e in deltas} == {number}
+        events = server.stream("/v1/completions", {"prompt": "x", "max_tokens": 1000})
+        assert "".join(one["text"] for e in events if e != "[DONE]" for one in e["choices"]) == NASTY

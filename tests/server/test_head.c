@@ -14,7 +14,9 @@ static enum gs_head_state check(const char *bytes, size_t size, struct gs_api_er
     char *copy = malloc(size > 0 ? size : 1);
     assert_non_null(copy);
     memcpy(copy, bytes, size);
-    enum gs_head_state state = gs_head_check(copy, size, error);
+    struct gs_head head;
+    enum gs_head_state state = gs_head_check(copy, size, &head, error);
+    assert_true(state == GS_HEAD_WHOLE ? head.size > 0 && head.size <= size : head.size == 0);
     free(copy);
     return state;
 }
@@ -26,11 +28,11 @@ static void whole_heads_and_all_their_beginnings(void **state)
         "GET / HTTP/1.1\r\n" HOST "\r\n",
         "\r\n\r\nGET /health?a=b HTTP/1.1\r\n" HOST "\r\n",
         "GET / HTTP/1.0\r\n\r\n",
-        "GET / HTTP/1.9\n" HOST "\n",
+        "GET / HTTP/1.9\r\n" HOST "\r\n",
+        "\n\nGET /?a&b&c HTTP/1.1\r\n" HOST "cookie: =;;\r\n\r\n",
         "BREW * HTTP/1.1\r\nhost:\r\n\r\n",
         "POST /v1/chat/completions HTTP/1.1\r\n" HOST "Content-Length: \t 17\r\nX-Y: \xFF\r\n\r\n",
-        "POST / HTTP/1.1\r\n" HOST
-        "Content-Length: 5\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: Chunked\r\n\r\n",
     };
     struct gs_api_error error;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
@@ -70,7 +72,17 @@ static void what_is_none_has_its_status(void **state)
         {400, "GET / HTTP/1.1\r\n" HOST "nothing\r\n", "header line 2"},
         {400, "GET / HTTP/1.1\r\n: x\r\n", "header line 1"},
         {400, "GET / HTTP/1.1\r\nX-\xC3: x\r\n", "header line 1"},
-        {400, "GET / HTTP/1.1\r\n" HOST " folded: x\r\n", "header line 2"},
+        {400, "GET / HTTP/1.1\r\n" HOST " folded: x\r\n", "header line 2 begins with a blank"},
+        {400, "GET / HTTP/1.1\r\n" HOST "X: y\r\n\tfolded\r\n", "header line 3 begins with a blank"},
+        {400, "GET / HTTP/1.1\n" HOST "\r\n", "a line feed alone"},
+        {400, "GET / HTTP/1.1\r\n" HOST "X: y\n", "a line feed alone"},
+        {400, "GET / HTTP/1.1\r\n" HOST "\n", "a line feed alone"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\nContent-Length: 5\r\n\r\n", "not several"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+         "not several"},
+        {400, "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+         "not several"},
+        {400, "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.0 has no"},
         {400, "GET / HTTP/1.1\r\n" HOST "Content-Length : 5\r\n", "header line 2"},
         {400, "GET / HTTP/1.1\r\n" HOST "X: a\rb\r\n", "a control character"},
         {400, "GET / HTTP/1.1\r\nContent-Length: -5\r\n", "whole number, not \"-5\""},
@@ -87,7 +99,21 @@ static void what_is_none_has_its_status(void **state)
         assert_non_null(strstr(error.message, cases[i].says));
         assert_null(strpbrk(error.message, "\r\n\x1b"));
     }
-    assert_int_equal(check("GET / HTTP/1.1\r\nX: a\0b\r\n", 24, &error), GS_HEAD_BAD);
+    static const struct {
+        const char *bytes;
+        size_t size;
+    } with_nul[] = {{"GET / HTTP/1.1\r\nX: a\0b\r\n", 24},
+                    {"GET / HTTP/1.1\r\nX\0: ab\r\n", 24},
+                    {"GET /\0 HTTP/1.1\r\n", 17},
+                    {"G\0T / HTTP/1.1\r\n", 16},
+                    {"GET / HTTP/1.1\0\r\n", 17}};
+    for (size_t i = 0; i < sizeof with_nul / sizeof *with_nul; i++) {
+        assert_int_equal(check(with_nul[i].bytes, with_nul[i].size, &error), GS_HEAD_BAD);
+        assert_int_equal(error.status, 400);
+    }
+    const char *coding = "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n";
+    assert_int_equal(check(coding, strlen(coding), &error), GS_HEAD_BAD);
+    assert_int_equal(error.status, 501);
 }
 
 /* `start`, `count` times `piece`, `end`. */
@@ -114,6 +140,7 @@ static void sizes_are_bounded_whole_or_not(void **state)
         int status;
     } cases[] = {
         {"GET /", "a", " HTTP/1.1\r\n" HOST "\r\n", GS_HEAD_MAX_TARGET - 1, 414},
+        {"GET /?", "a&", " HTTP/1.1\r\n" HOST "\r\n", GS_HEAD_MAX_ARGUMENTS - 1, 414},
         {"", "A", " / HTTP/1.1\r\n" HOST "\r\n", GS_HEAD_MAX_METHOD, 400},
         {first, "X: y\r\n", "\r\n", GS_HEAD_MAX_LINES - 1, 431},
         {"GET / HTTP/1.1\r\n" HOST "X: ", "y", "\r\n\r\n", GS_HEAD_MAX_BYTES - sizeof HOST + 1 - 5, 431},
@@ -126,7 +153,8 @@ static void sizes_are_bounded_whole_or_not(void **state)
         assert_int_equal(check_long(cases[i].start, cases[i].piece, most + 1, cases[i].end, &error),
                          GS_HEAD_BAD);
         assert_int_equal(error.status, cases[i].status);
-        assert_int_equal(check_long(cases[i].start, cases[i].piece, most + 40, "", &error), GS_HEAD_BAD);
+        assert_int_equal(check_long(cases[i].start, cases[i].piece, 2 * GS_HEAD_ENOUGH_BYTES, "", &error),
+                         GS_HEAD_BAD);
         assert_int_equal(error.status, cases[i].status);
     }
     assert_int_equal(check_long("", "\r\n", GS_HEAD_MAX_LINES, "", &error), GS_HEAD_BAD);
@@ -160,6 +188,35 @@ static void the_longest_head_is_known_in_time(void **state)
     gs_buffer_free(&text);
 }
 
+static void what_frames_the_body_is_told(void **state)
+{
+    (void)state;
+    static const char length[] = "POST / HTTP/1.1\r\n" HOST "Content-Length: 100000000000\r\n\r\nbody";
+    static const char chunked[] =
+        "\r\nPOST / HTTP/1.1\r\n" HOST "Cookie: a\r\nTransfer-Encoding:chunked\r\n\r\n";
+    struct gs_head head;
+    struct gs_api_error error;
+    assert_int_equal(gs_head_check(length, sizeof length - 1, &head, &error), GS_HEAD_WHOLE);
+    assert_int_equal(head.size, sizeof length - 5);
+    assert_true(head.length == 100000000000u && !head.chunked && !head.has_cookie);
+    assert_int_equal(gs_head_check(chunked, sizeof chunked - 1, &head, &error), GS_HEAD_WHOLE);
+    assert_int_equal(head.size, sizeof chunked - 1);
+    assert_true(head.length == 0 && head.chunked && head.has_cookie);
+}
+
+static void cookies_are_left_out(void **state)
+{
+    (void)state;
+    static const char head[] =
+        "\r\nGET /cookie: HTTP/1.1\r\n" HOST "COOKIE: a=b\r\nX-Cookie: c\r\ncookie:\r\n\r\n";
+    static const char left[] = "\r\nGET /cookie: HTTP/1.1\r\n" HOST "X-Cookie: c\r\n\r\n";
+    char out[sizeof head];
+    size_t written;
+    gs_head_drop_cookies(head, sizeof head - 1, out, &written);
+    assert_int_equal(written, sizeof left - 1);
+    assert_memory_equal(out, left, written);
+}
+
 static void errors_have_the_form_of_the_path(void **state)
 {
     (void)state;
@@ -181,6 +238,8 @@ int main(void)
         cmocka_unit_test(what_is_none_has_its_status),
         cmocka_unit_test(sizes_are_bounded_whole_or_not),
         cmocka_unit_test(the_longest_head_is_known_in_time),
+        cmocka_unit_test(what_frames_the_body_is_told),
+        cmocka_unit_test(cookies_are_left_out),
         cmocka_unit_test(errors_have_the_form_of_the_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

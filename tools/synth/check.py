@@ -71,6 +71,12 @@ def check_forms(gossamer, folder):
     weights = sorted(path.name for path in forms["hf"].glob("*.safetensors"))
     if filecmp.cmpfiles(forms["hf"], folder / "again", weights, shallow=False)[0] != weights:
         wrong.append("the same seed gives other bytes")
+    make(folder / "shared", *SMALL.split(), "--jobs", "2")
+    run(sys.executable, HERE / "make_gguf.py", forms["hf"], folder / "shared.gguf", "--dense", "bf16", "--jobs", "2")
+    if filecmp.cmpfiles(forms["hf"], folder / "shared", weights, shallow=False)[0] != weights:
+        wrong.append("several processes write another checkpoint than one")
+    if not filecmp.cmp(forms["gguf"], folder / "shared.gguf", shallow=False):
+        wrong.append("several processes write another GGUF than one")
     if filecmp.cmpfiles(forms["hf"], folder / "other", weights, shallow=False)[0]:
         wrong.append("another seed gives the same bytes")
     run(gossamer, "verify", forms["hf"])

@@ -23,8 +23,8 @@ tokenizer.json is the file that --tokenizer names; by default the published one 
 import argparse
 import hashlib
 import json
+import multiprocessing
 import os
-import shutil
 import statistics
 import sys
 import time
@@ -356,21 +356,49 @@ class Generator:
                 yield table[raw.view(np.uint16)]
 
 
-def write_file(path, tensors, generator):
-    head, ordered, data_bytes = header(tensors)
+TASKS = []  # (path, offset, Hugging Face name, bytes): of this run; processes that are forked after it is filled have it too
+GENERATORS = []
+
+
+def write_task(number):
+    path, offset, name, count = TASKS[number]
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(offset)
+        for chunk in GENERATORS[0].chunks(name, count):
+            view = memoryview(chunk).cast("B")
+            while len(view):
+                view = view[file.write(view):]
+
+
+def write_files(folder, files, generator, jobs):
+    """All files, each first as NAME.part; the longest tensors first if several processes write."""
     began = time.monotonic()
-    with open(path + ".part", "wb", buffering=0) as file:
-        file.write(head)
+    GENERATORS.append(generator)
+    total = 0
+    for name, tensors in files:
+        head, ordered, data_bytes = header(tensors)
+        path, at = os.path.join(folder, name) + ".part", len(head)
+        with open(path, "wb") as file:
+            file.write(head)
+            file.truncate(len(head) + data_bytes)
         for tensor in ordered:
-            for name, count in tensor.sources:
-                for chunk in generator.chunks(name, count):
-                    view = memoryview(chunk).cast("B")
-                    while len(view):
-                        view = view[file.write(view):]
-    os.replace(path + ".part", path)
+            for source, count in tensor.sources:
+                TASKS.append((path, at, source, count))
+                at += count
+        total += at
+    if jobs > 1:
+        TASKS.sort(key=lambda task: -task[3])
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            pool.map(write_task, range(len(TASKS)), chunksize=1)
+    else:
+        for number in range(len(TASKS)):
+            write_task(number)
+    for name, _ in files:
+        path = os.path.join(folder, name)
+        os.replace(path + ".part", path)
+        print(f"{path}: {os.path.getsize(path)} bytes")
     seconds = max(time.monotonic() - began, 1e-9)
-    print(f"{path}: {len(head) + data_bytes} bytes, {seconds:.1f} s, {data_bytes / seconds / 1e9:.2f} GB/s",
-          flush=True)
+    print(f"{folder}: {total} bytes, {seconds:.1f} s, {total / seconds / 1e9:.2f} GB/s", flush=True)
 
 
 def write_text(path, text):
@@ -379,18 +407,16 @@ def write_text(path, text):
     print(f"{path}: {len(text.encode())} bytes, sha256 {hashlib.sha256(text.encode()).hexdigest()}")
 
 
-def write_tokenizer(folder, source, n_vocab):
-    path = os.path.join(folder, "tokenizer.json")
+def tokenizer_text(source, n_vocab):
     if source is None and n_vocab == PUBLISHED_VOCAB and os.path.exists(PUBLISHED_TOKENIZER):
         source = PUBLISHED_TOKENIZER
     if source is None:
-        write_text(path, json.dumps(vocabulary.make(n_vocab), ensure_ascii=False) + "\n")
-    else:
-        shutil.copyfile(source, path)
-        print(f"{path}: copied from {source}")
+        return json.dumps(vocabulary.make(n_vocab), ensure_ascii=False) + "\n"
+    with open(source, encoding="utf-8", newline="") as file:
+        return file.read()
 
 
-def parse_arguments():
+def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", help="folder to write, made if absent")
     parser.add_argument("--scale", choices=("20b", "120b"), default="20b")
@@ -398,11 +424,12 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shard-bytes", type=int, default=HF_SHARD_BYTES, help="limit of one file (hf layout)")
     parser.add_argument("--tokenizer", help="tokenizer.json to copy beside the weights")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that write (default: 1)")
     parser.add_argument("--plan", action="store_true", help="print files and sizes, write nothing")
     for name in ("layers", "experts", "active", "hidden", "intermediate", "heads", "kv-heads", "head-dim",
                  "vocab", "window", "initial-context"):
         parser.add_argument(f"--{name}", type=int)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def main():
@@ -423,12 +450,10 @@ def main():
             print(f"{name}: {len(head) + data_bytes} bytes, {len(tensors)} tensors")
         return
     os.makedirs(arguments.out, exist_ok=True)
-    generator = Generator(arguments.seed)
-    write_tokenizer(arguments.out, arguments.tokenizer, shape.vocab)
+    texts = {"tokenizer.json": tokenizer_text(arguments.tokenizer, shape.vocab), **texts}
     for name, text in texts.items():
         write_text(os.path.join(arguments.out, name), text)
-    for name, tensors in files:
-        write_file(os.path.join(arguments.out, name), tensors, generator)
+    write_files(arguments.out, files, Generator(arguments.seed), arguments.jobs)
 
 
 if __name__ == "__main__":

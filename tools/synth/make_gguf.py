@@ -3,25 +3,28 @@
 
     make_gguf.py MODEL OUT.gguf                 as published: matrices Q8_0, experts MXFP4, vectors F32
     make_gguf.py MODEL OUT.gguf --dense bf16    matrices as they are: lossless (also f32; f16 rounds)
+    make_gguf.py scale:120b OUT.gguf --jobs 16  the weights of `make_checkpoint.py --scale 120b`, without its files
 
 MODEL is a folder with config.json, model.safetensors or its shards and index, and, for the vocabulary,
 tokenizer.json; generation_config.json, tokenizer_config.json and chat_template.jinja are used if they are there.
 Names, types and metadata are those of the files that ggml-org publishes. The experts' values do not change: codes
 and scales are put in GGUF's order, gate and up (even and odd rows) in two tensors. Needs numpy only, and memory
-for about one expert of one layer.
+for about one expert of one layer; with scale: for a layer's experts, times --jobs.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import struct
 import sys
 import time
 
+import make_checkpoint
 import numpy as np
 
 ALIGNMENT = 32
-CHUNK = 8 << 20  # elements of a matrix converted at a time
+CHUNK = 1 << 18  # elements of a matrix converted at a time: they stay in a cache
 
 U32, F32_VALUE, STRING, ARRAY, I32 = 4, 6, 8, 9, 5  # types of metadata
 F32, F16, Q8_0, BF16, MXFP4 = 0, 1, 8, 30, 39  # types of tensors
@@ -77,6 +80,11 @@ class Checkpoint:
                 view = view.copy()
             self.tensors[name] = (entry["dtype"], view.view(kind).reshape(entry["shape"]))
 
+    def tensor(self, name):
+        """Its type, its shape, and what gives its values."""
+        kind, values = self.tensors[name]
+        return kind, values.shape, lambda: values
+
     def json(self, name):
         path = os.path.join(self.folder, name)
         if not os.path.exists(path):
@@ -90,6 +98,40 @@ class Checkpoint:
             return None
         with open(path, encoding="utf-8") as file:
             return file.read()
+
+
+class Synthetic:
+    """What make_checkpoint.py would write, made when it is asked for."""
+
+    def __init__(self, scale):
+        arguments = make_checkpoint.parse_arguments(["none", "--scale", scale])
+        self.shape = make_checkpoint.Shape(arguments)
+        self.generator = make_checkpoint.Generator(arguments.seed)
+        self.tensors = {tensor.name: tensor for tensor in make_checkpoint.hf_tensors(self.shape)}
+
+    def tensor(self, name):
+        described = self.tensors[name]
+        return described.dtype, described.shape, lambda: self.values(described)
+
+    def values(self, described):
+        raw = np.empty(described.bytes, dtype=np.uint8)
+        at = 0
+        for chunk in self.generator.chunks(described.name, described.bytes):
+            part = chunk.view(np.uint8)
+            raw[at:at + part.size] = part
+            at += part.size
+        return raw.view({"BF16": np.uint16, "U8": np.uint8}[described.dtype]).reshape(described.shape)
+
+    def json(self, name):
+        made = {"config.json": make_checkpoint.hf_config, "generation_config.json": make_checkpoint.hf_generation_config}
+        if name in made:
+            return json.loads(made[name](self.shape))
+        if name == "tokenizer.json":
+            return json.loads(make_checkpoint.tokenizer_text(None, self.shape.vocab))
+        return None
+
+    def text(self, _name):
+        return None
 
 
 # ---------------------------------------------------------------- metadata
@@ -277,20 +319,21 @@ class Tensor:
 
 
 def dense(checkpoint, source, name, target):
-    kind, values = checkpoint.tensors[source]
-    return Tensor(name, target, values.shape, lambda: dense_chunks(kind, values, target))
+    kind, shape, load = checkpoint.tensor(source)
+    return Tensor(name, target, shape, lambda: dense_chunks(kind, load(), target))
 
 
 def experts(checkpoint, source, name, first, step):
-    blocks, scales = (checkpoint.tensors[f"{source}_{part}"][1] for part in ("blocks", "scales"))
-    shape = (blocks.shape[0], blocks.shape[1] // step, blocks.shape[2] * 32)
-    return Tensor(name, MXFP4, shape, lambda: expert_chunks(blocks, scales, first, step))
+    (_, blocks, load_blocks), (_, _, load_scales) = (checkpoint.tensor(f"{source}_{part}")
+                                                    for part in ("blocks", "scales"))
+    shape = (blocks[0], blocks[1] // step, blocks[2] * 32)
+    return Tensor(name, MXFP4, shape, lambda: expert_chunks(load_blocks(), load_scales(), first, step))
 
 
 def bias_half(checkpoint, source, name, first):
-    kind, values = checkpoint.tensors[source]
-    return Tensor(name, F32, (values.shape[0], values.shape[1] // 2),
-                  lambda: dense_chunks(kind, np.ascontiguousarray(values[:, first::2]), F32))
+    kind, shape, load = checkpoint.tensor(source)
+    return Tensor(name, F32, (shape[0], shape[1] // 2),
+                  lambda: dense_chunks(kind, np.ascontiguousarray(load()[:, first::2]), F32))
 
 
 def all_tensors(checkpoint, layers, target):
@@ -318,45 +361,76 @@ def header(metadata, tensors):
         parts.append(packed_string(tensor.name) + struct.pack("<I", len(tensor.shape)))
         parts.append(struct.pack(f"<{len(tensor.shape)}Q", *reversed(tensor.shape)))
         parts.append(struct.pack("<IQ", tensor.kind, offset))
-        offset += tensor.bytes + -tensor.bytes % ALIGNMENT
+        offset += padded(tensor.bytes)
     raw = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), metadata.count)
     raw += b"".join(metadata.parts) + b"".join(parts)
     return raw + bytes(-len(raw) % ALIGNMENT)
 
 
-def write(path, metadata, tensors):
+def padded(count):
+    return count + -count % ALIGNMENT
+
+
+def write_tensor(task):
+    path, offset, tensor = task
+    written = 0
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        for chunk in tensor.chunks():
+            written += file.write(memoryview(np.ascontiguousarray(chunk)).cast("B"))
+    if written != tensor.bytes:
+        raise ValueError(f"{tensor.name}: {written} bytes, {tensor.bytes} expected")
+
+
+TASKS = []  # of this run; processes that are forked after it is filled have it too
+
+
+def write_task(number):
+    write_tensor(TASKS[number])
+
+
+def write(path, metadata, tensors, jobs):
     began = time.monotonic()
-    with open(path + ".part", "wb") as file:
-        file.write(header(metadata, tensors))
-        for tensor in tensors:
-            written = 0
-            for chunk in tensor.chunks():
-                written += file.write(memoryview(np.ascontiguousarray(chunk)).cast("B"))
-            if written != tensor.bytes:
-                sys.exit(f"{tensor.name}: {written} bytes, {tensor.bytes} expected")
-            file.write(bytes(-written % ALIGNMENT))
-        total = file.tell()
-    os.replace(path + ".part", path)
+    part = path + ".part"
+    head = header(metadata, tensors)
+    at = len(head)
+    for tensor in tensors:
+        TASKS.append((part, at, tensor))
+        at += padded(tensor.bytes)
+    with open(part, "wb") as file:
+        file.write(head)
+        file.truncate(at)
+    if jobs > 1:
+        TASKS.sort(key=lambda task: -task[2].bytes)  # the longest first
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            pool.map(write_task, range(len(TASKS)), chunksize=1)
+    else:
+        for task in TASKS:
+            write_tensor(task)
+    os.replace(part, path)
     seconds = max(time.monotonic() - began, 1e-9)
-    print(f"{path}: {len(tensors)} tensors, {metadata.count} metadata entries, {total} bytes, {seconds:.1f} s, "
-          f"{total / seconds / 1e9:.2f} GB/s")
+    print(f"{path}: {len(tensors)} tensors, {metadata.count} metadata entries, {at} bytes, {seconds:.1f} s, "
+          f"{at / seconds / 1e9:.2f} GB/s")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="folder in Hugging Face layout")
+    parser.add_argument("model", help="folder in Hugging Face layout; scale:20b or scale:120b: a synthetic model")
     parser.add_argument("out", help="the .gguf file to write")
     parser.add_argument("--dense", choices=sorted(DENSE), default="q8_0",
                         help="type of embedding, head and attention matrices (default: q8_0, as published)")
     parser.add_argument("--name", help="general.name (default: the folder's)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that convert (default: 1)")
     arguments = parser.parse_args()
-    checkpoint = Checkpoint(arguments.model)
+    synthetic = arguments.model.startswith("scale:")
+    checkpoint = Synthetic(arguments.model.removeprefix("scale:")) if synthetic else Checkpoint(arguments.model)
     config = checkpoint.json("config.json")
     metadata = Metadata()
-    name = arguments.name or os.path.basename(os.path.abspath(arguments.model))
+    name = arguments.name or os.path.basename(os.path.abspath(arguments.model)).replace("scale:", "synthetic-")
     add_model(metadata, config, name, arguments.dense)
     add_tokenizer(metadata, checkpoint, config)
-    write(arguments.out, metadata, all_tensors(checkpoint, config["num_hidden_layers"], DENSE[arguments.dense]))
+    tensors = all_tensors(checkpoint, config["num_hidden_layers"], DENSE[arguments.dense])
+    write(arguments.out, metadata, tensors, arguments.jobs)
 
 
 if __name__ == "__main__":

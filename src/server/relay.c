@@ -1,0 +1,173 @@
+#include "server/relay.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/system.h"
+#include "server/chunked.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BLOCK         (16u << 10)
+#define STUCK_SECONDS 30.0 /* a client that takes nothing of what is there for it */
+
+#if !defined(MSG_NOSIGNAL)
+#define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
+#endif
+
+/* Bytes on their way. */
+struct load {
+    size_t at, size;
+    char bytes[GS_HEAD_ENOUGH_BYTES]; /* more than BLOCK + GS_CHUNKED_LONGER */
+};
+
+struct gs_relay {
+    int client, inner;
+    uint64_t left; /* of a body that is not chunked */
+    bool chunked;
+    struct gs_chunked body;
+    struct load request, answer;
+    bool answers;      /* a byte of it has come */
+    double taken_when; /* the last time the client took something, or nothing was there for it */
+};
+
+static bool would_wait(ssize_t count)
+{
+    return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+bool gs_relay_needed(const struct gs_head *head)
+{
+    return head->chunked || head->has_cookie;
+}
+
+gs_status gs_relay_open(int client, const char *bytes, const struct gs_head *head, struct gs_relay **out,
+                        int *inner, struct gs_error *error)
+{
+    int ends[2];
+    *out = NULL;
+    struct gs_relay *relay = calloc(1, sizeof *relay);
+    if (!relay)
+        return gs_fail_memory(error, sizeof *relay);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
+        free(relay);
+        return gs_fail(error, GS_IO, "no descriptor is left");
+    }
+    for (int i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+        int yes = 1;
+        setsockopt(ends[i], SOL_SOCKET, SO_NOSIGPIPE, &yes, sizeof yes);
+#endif
+    }
+    relay->client = client;
+    relay->inner = ends[0];
+    relay->left = head->length;
+    relay->chunked = head->chunked;
+    gs_head_drop_cookies(bytes, head->size, relay->request.bytes, &relay->request.size);
+    for (size_t left = head->size; left > 0;) { /* it is there */
+        ssize_t count = recv(client, relay->answer.bytes, left, 0);
+        if (count <= 0)
+            break;
+        left -= (size_t)count;
+    }
+    relay->taken_when = gs_clock_seconds();
+    *inner = ends[1];
+    *out = relay;
+    return GS_OK;
+}
+
+void gs_relay_close(struct gs_relay *relay)
+{
+    if (!relay)
+        return;
+    close(relay->inner);
+    free(relay);
+}
+
+static bool wants_request(const struct gs_relay *relay)
+{
+    bool whole = relay->chunked ? relay->body.state == GS_CHUNKED_WHOLE : relay->left == 0;
+    return relay->request.size == 0 && !whole;
+}
+
+void gs_relay_list_polls(const struct gs_relay *relay, struct pollfd polls[2])
+{
+    short in = wants_request(relay) ? POLLIN : 0, out = relay->answer.size > 0 ? POLLOUT : 0;
+    polls[0] = (struct pollfd){.fd = relay->client, .events = (short)(in | out | GS_SYSTEM_POLL_LEFT)};
+    in = relay->answer.size == 0 ? POLLIN : 0;
+    out = relay->request.size > 0 ? POLLOUT : 0;
+    /* One that wants nothing would still be told that the other end is closed, again and again. */
+    polls[1] = (struct pollfd){.fd = in | out ? relay->inner : -1, .events = (short)(in | out)};
+}
+
+/* Each returns false where its socket is no more. */
+static bool send_load(int socket, struct load *load)
+{
+    ssize_t count =
+        load->size > load->at ? send(socket, load->bytes + load->at, load->size - load->at, MSG_NOSIGNAL) : 0;
+    if (count > 0)
+        load->at += (size_t)count;
+    if (load->at == load->size)
+        load->at = load->size = 0;
+    return count >= 0 || would_wait(count);
+}
+
+static bool read_request(struct gs_relay *relay, struct gs_api_error *error)
+{
+    char bytes[BLOCK];
+    struct load *load = &relay->request;
+    if (!wants_request(relay))
+        return true;
+    size_t most = relay->chunked || relay->left > BLOCK ? BLOCK : (size_t)relay->left;
+    ssize_t count = recv(relay->client, relay->chunked ? bytes : load->bytes, most, 0);
+    if (count > 0 && relay->chunked) {
+        gs_chunked_read(&relay->body, bytes, (size_t)count, load->bytes, &load->size, error);
+    } else if (count > 0) {
+        load->size = (size_t)count;
+        relay->left -= (size_t)count;
+    }
+    return count > 0 || would_wait(count);
+}
+
+/* *ended: libmicrohttpd has closed. */
+static bool read_answer(struct gs_relay *relay, bool *ended)
+{
+    if (relay->answer.size > 0)
+        return true;
+    ssize_t count = recv(relay->inner, relay->answer.bytes, BLOCK, 0);
+    if (count > 0) {
+        relay->answer.size = (size_t)count;
+        relay->answers = true;
+    }
+    *ended = count == 0;
+    return count >= 0 || would_wait(count);
+}
+
+enum gs_relay_state gs_relay_run(struct gs_relay *relay, const struct pollfd polls[2], double now,
+                                 struct gs_api_error *error)
+{
+    bool ended = false;
+    *error = (struct gs_api_error){0};
+    if (polls[0].revents & (GS_SYSTEM_POLL_LEFT | POLLHUP | POLLERR))
+        return GS_RELAY_BROKEN;
+    if (!read_request(relay, error))
+        return GS_RELAY_BROKEN;
+    if (error->status != 0)
+        return relay->answers ? GS_RELAY_BROKEN : GS_RELAY_BAD;
+    bool takes = send_load(relay->inner, &relay->request);
+    size_t at = relay->answer.at;
+    if (!read_answer(relay, &ended) || !send_load(relay->client, &relay->answer))
+        return GS_RELAY_BROKEN;
+    if (relay->answer.size == 0 || relay->answer.at != at)
+        relay->taken_when = now;
+    if (ended)
+        return relay->answers ? GS_RELAY_ANSWERED : GS_RELAY_BROKEN;
+    if (!takes) /* closed: what it had said before comes first */
+        relay->request.at = relay->request.size = 0;
+    return now - relay->taken_when > STUCK_SECONDS ? GS_RELAY_BROKEN : GS_RELAY_GOES_ON;
+}
