@@ -150,7 +150,7 @@ repeats() {
 sanitize() {
     tool=$1
     shift
-    compute-sanitizer --tool "$tool" --error-exitcode 9 --kernel-regex kns=gs_ "$@"
+    compute-sanitizer --tool "$tool" --error-exitcode 9 --kernel-name kns=gs_ "$@"
 }
 
 sanitizers() {
@@ -164,13 +164,22 @@ sanitizers() {
                 "$build/gossamer" run models/demo --backend cuda --precision $precision --raw \
                 -p "The capital of France is" --temp 0 -n 3
         done
-        section 40 1 "$tool-batch-kernels" sanitize $tool "$kernels/test_batch" small
-        section 40 1 "$tool-prefill-kernels" sanitize $tool "$kernels/test_prefill" check small
     done
+    section 20 1 memcheck-batch-kernels sanitize memcheck "$kernels/test_batch" small
+    section 30 1 memcheck-prefill-kernels sanitize memcheck "$kernels/test_prefill" check small
+    finish 1 racecheck-batch-kernels
+    finish 1 racecheck-prefill-kernels
 }
 
 proof() {
     demo=models/demo/golden.safetensors
+    finish 3 kernels-built
+    aside 90 prefill-kernels "$kernels/test_prefill" check
+    if command -v compute-sanitizer >/dev/null; then
+        # racecheck is slow: few rows, beside the rest
+        aside 90 racecheck-batch-kernels sanitize racecheck "$kernels/test_batch" small 8 33
+        aside 90 racecheck-prefill-kernels sanitize racecheck "$kernels/test_prefill" check tiny
+    fi
     section 60 4 tests "$build/tests/backend/test_cuda"
     section 30 3 demo-golden-exact verify models/demo --precision exact
     grep mxfp4 "$logs/demo-golden-exact.log"
@@ -189,11 +198,10 @@ proof() {
     section 30 2 kill survives_a_kill
     section 20 4 bad-input bad_input
     controls
-    finish 3 kernels-built
     section 40 1 decode-kernels "$kernels/test_decode"
     section 40 1 batch-kernels "$kernels/test_batch"
-    section 40 1 prefill-kernels "$kernels/test_prefill" check
     sanitizers
+    finish 1 prefill-kernels
 }
 
 # ------------------------------------------------------------------ full size
@@ -264,8 +272,8 @@ figures() {
     section 15 24 kernels-20b "$kernels/bench_decode" 20b 512
     section 15 24 kernels-20b-q8 "$kernels/bench_decode" 20b-q8 512
     # In fast precision bench_cuda prints its distance from exact first, layer by layer.
-    section 70 40 speed-20b "$build/bench/bench_cuda" "$model" fast native 5 128,1000,8192,32768,130000 \
-        512,1024,2048,8192 2,4,8,16,32,64 "$logs/speed-20b.json"
+    section 80 44 speed-20b "$build/bench/bench_cuda" "$model" fast native 5 128,1000,8192,32768,130000 \
+        512,1024,2048,8192 2,4,8,16,32,64,64@8192,64@32768 "$logs/speed-20b.json"
     section 40 14 speed-20b-q8 "$build/bench/bench_cuda" "$model" fast q8 5 128,32768 1024 8,64 "$logs/speed-20b-q8.json"
     section 40 6 cuda-20b-decode gate cuda-20b-decode "$model"
     section 40 6 cuda-20b-decode-32k gate cuda-20b-decode-32k "$model"
@@ -317,8 +325,6 @@ peer() {
     section 60 1 peer-file-20b peer_file "$model" 20b
     section 60 6 peer-20b peer_bench 20b 5
     section 40 2 peer-20b-batches peer_batches
-    section 30 4 beside-20b measured beside-20b "$model" -p 2048 -n 128 -d 0,32768 -r 5
-    section 30 4 beside-20b-q8 measured beside-20b-q8 "$model" --weights q8 -p 2048 -n 128 -d 0,32768 -r 5
     rm -f /dev/shm/peer-20b.gguf
     if [ -n "$large" ]; then
         rm -rf "$large"
@@ -327,6 +333,8 @@ peer() {
         section 60 4 beside-120b-q8 measured beside-120b-q8 /dev/shm/peer-120b.gguf -p 2048 -n 128 -d 0,32768 -r 3
         rm -f /dev/shm/peer-120b.gguf
     fi
+    section 30 4 beside-20b measured beside-20b "$model" -p 2048 -n 128 -d 0,32768 -r 5
+    section 30 4 beside-20b-q8 measured beside-20b-q8 "$model" --weights q8 -p 2048 -n 128 -d 0,32768 -r 5
 }
 
 # ------------------------------------------------------------------ sections

@@ -559,13 +559,13 @@ static gs_status check_plan(const struct bench *bench, struct gs_error *error)
     struct gs_memory_plan plan;
     gs_status status = gs_plan_make(bench->engine, bench->n_ctx, &plan, error);
     if (status == GS_OK)
-        status = gs_plan_check(&plan, error);
+        status = gs_plan_require(&plan, error);
     uint64_t n_caches = bench->settings->in_turn ? bench->settings->depth.count + 1 : 1;
     if (status != GS_OK || plan.available_bytes == 0 ||
         plan.kv_bytes <= (plan.available_bytes - plan.scratch_bytes) / n_caches)
         return status;
     return gs_fail(
-        error, GS_OUT_OF_MEMORY,
+        error, GS_INVALID_ARGUMENT,
         "--in-turn keeps %llu contexts of %lld tokens, %s each, but %s are free: name fewer depths",
         (unsigned long long)n_caches, (long long)bench->n_ctx, gs_size_text(plan.kv_bytes).text,
         gs_size_text(plan.available_bytes - plan.scratch_bytes).text);

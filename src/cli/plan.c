@@ -16,6 +16,12 @@ gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_
     return status;
 }
 
+gs_status gs_plan_require(const struct gs_memory_plan *plan, struct gs_error *error)
+{
+    gs_status status = gs_plan_check(plan, error);
+    return status == GS_OUT_OF_MEMORY ? GS_INVALID_ARGUMENT : status;
+}
+
 struct gs_plan_text gs_plan_text(const struct gs_memory_plan *plan, const char *indent)
 {
     struct gs_plan_text out;

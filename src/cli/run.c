@@ -158,7 +158,7 @@ static gs_status prefill(struct run *run, struct gs_error *error)
                        run->prompt.count, (long long)run->setup.plan.n_ctx,
                        (long long)gs_engine_info(run->setup.engine)->max_ctx,
                        (long long)run->setup.plan.largest_n_ctx);
-    gs_status status = gs_plan_check(&run->setup.plan, error);
+    gs_status status = gs_plan_require(&run->setup.plan, error);
     if (status == GS_OK)
         status = gs_session_open(run->setup.engine, run->setup.plan.n_ctx, &run->session, error);
     if (status != GS_OK)
@@ -299,7 +299,7 @@ static gs_status dry_run(struct run *run, struct gs_error *error)
     if (!run->setup.engine)
         return GS_OK;
     gs_output_print(&run->output, "%s\n", gs_plan_text(&run->setup.plan, "").text);
-    return gs_plan_check(&run->setup.plan, error);
+    return gs_plan_require(&run->setup.plan, error);
 }
 
 static gs_status run_raw(struct run *run, struct gs_error *error)

@@ -17,7 +17,7 @@
 
 gs_status gs_timeline_open(struct gs_setup *setup, struct gs_timeline *timeline, struct gs_error *error)
 {
-    gs_status status = gs_plan_check(&setup->plan, error);
+    gs_status status = gs_plan_require(&setup->plan, error);
     if (status == GS_OK)
         status = gs_session_open(setup->engine, setup->plan.n_ctx, &timeline->base, error);
     timeline->live = timeline->base;

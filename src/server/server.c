@@ -109,7 +109,7 @@ static gs_status plan_memory(struct gs_server *server, struct gs_error *error)
     size_t fitting = known ? count_fitting(server->engine, n_ctx, left) : FEW_SEQUENCES;
     if (known && n_ctx > plan.largest_n_ctx)
         return gs_fail(
-            error, GS_OUT_OF_MEMORY,
+            error, GS_INVALID_ARGUMENT,
             "a context of %lld tokens does not fit in the memory that is free: the largest that does "
             "is %lld",
             (long long)n_ctx, (long long)plan.largest_n_ctx);

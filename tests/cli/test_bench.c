@@ -2,6 +2,9 @@
  */
 #include "tests/cli/process.h"
 #include "tests/support/files.h"
+#include "tests/support/tiny_model.h"
+
+#include "base/memory.h"
 
 #include <jansson.h>
 
@@ -411,6 +414,27 @@ static void tables(void **state)
     process_free(&result);
 }
 
+/* A model whose longest context takes 256 GiB in float32, and three caches of 60k tokens 45. */
+static void contexts_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct tiny_options options = tiny_options_default();
+    options.max_ctx = 1 << 20;
+    options.n_layer = 8;
+    options.n_head = options.n_kv_head = 64;
+    options.d_head = 128;
+    char *folder = test_folder_make();
+    tiny_checkpoint_write(&options, folder);
+    if (gs_memory_available() < UINT64_C(40) << 30) {
+        process_refuses(process_run("bench", folder, "-d", "1000k", "-n1", "-t1", "--precision", "exact"),
+                        "the largest that fits is ");
+        process_refuses(
+            process_run("bench", folder, "-d", "0,60k", "-n1", "-t1", "--in-turn", "--precision", "exact"),
+            "are free");
+    }
+    test_folder_remove(folder);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -636,6 +660,7 @@ int main(void)
         cmocka_unit_test(names_of_any_bytes),
         cmocka_unit_test(rows_of_a_kernel),
         cmocka_unit_test(tables),
+        cmocka_unit_test(contexts_that_do_not_fit),
         cmocka_unit_test(refusals),
         cmocka_unit_test(outcomes),
         cmocka_unit_test(bad_campaigns),

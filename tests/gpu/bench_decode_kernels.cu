@@ -11,6 +11,11 @@
 
 #include "decode_fixture.cuh"
 
+extern "C" {
+__global__ void gs_chosen_gate_up(const __grid_constant__ struct gs_gpu_args args);
+__global__ void gs_chosen_down(const __grid_constant__ struct gs_gpu_args args);
+}
+
 #define REPEAT 15
 
 /* ---------------------------------------------------------------- random weights, in place */
@@ -303,10 +308,22 @@ __global__ static void nothing(void)
 {
 }
 
+/* E or F with the choice made by an earlier kernel. */
+static void run_chosen(const struct model *m, enum gs_gpu_stage stage, int32_t layer, bool dependent,
+                       cudaStream_t stream)
+{
+    struct gs_gpu_args args = args_of(m, layer);
+    struct gs_gpu_plan plan;
+    gs_decode_plan(&args, &m->machine, stage, 1, &plan);
+    launch_function(stage == GS_GPU_MOE_IN ? (const void *)gs_chosen_gate_up : (const void *)gs_chosen_down,
+                    &plan.launches[0], &args, dependent, stream);
+}
+
 /*
  * One token-load of experts: gate/up and down of the four of a layer, every layer's once, cold. Chained, as
  * in a token without its other stages; and each pair alone, between kernels that do nothing, whose own time
- * is taken off.
+ * is taken off. Both once with the choice of the experts, which each block makes in both stages, and once
+ * without, the choice being what the last layer of the former left: the matrix-vector products alone.
  */
 static void time_experts(const struct model *m, cudaStream_t stream)
 {
@@ -314,25 +331,33 @@ static void time_experts(const struct model *m, cudaStream_t stream)
     double bytes = n_layer * (stage_bytes(&m->dims, 2.0, GS_GPU_MOE_IN, 0, 0) +
                               stage_bytes(&m->dims, 2.0, GS_GPU_MOE_OUT, 0, 0));
     auto between = [&](void) { nothing<<<(unsigned)m->machine.n_sm, 256, 0, stream>>>(); };
-    auto pairs = [&](bool chained) {
+    auto stage = [&](bool chooses, enum gs_gpu_stage which, int32_t layer, bool dependent) {
+        if (chooses)
+            run_stage(m, which, layer, 1, dependent, stream);
+        else
+            run_chosen(m, which, layer, dependent, stream);
+    };
+    auto pairs = [&](bool chained, bool chooses) {
         for (int32_t layer = 0; layer < n_layer; layer++) {
             if (!chained)
                 between();
-            run_stage(m, GS_GPU_MOE_IN, layer, 1, chained, stream);
-            run_stage(m, GS_GPU_MOE_OUT, layer, 1, true, stream);
+            stage(chooses, GS_GPU_MOE_IN, layer, chained);
+            stage(chooses, GS_GPU_MOE_OUT, layer, true);
         }
         if (!chained)
             between();
     };
-    struct timing chained = time_captured(stream, [&]() { pairs(true); });
-    struct timing alone = time_captured(stream, [&]() { pairs(false); });
     struct timing empty = time_captured(stream, [&]() {
         for (int32_t layer = 0; layer <= n_layer; layer++)
             between();
     });
-    alone.median -= empty.median, alone.fastest -= empty.median, alone.slowest -= empty.median;
-    report("four experts, chained", chained, n_layer, bytes);
-    report("four experts, alone", alone, n_layer, bytes);
+    for (bool chooses : {true, false}) {
+        struct timing chained = time_captured(stream, [&]() { pairs(true, chooses); });
+        struct timing alone = time_captured(stream, [&]() { pairs(false, chooses); });
+        alone.median -= empty.median, alone.fastest -= empty.median, alone.slowest -= empty.median;
+        report(chooses ? "four experts, chained" : "products alone, chained", chained, n_layer, bytes);
+        report(chooses ? "four experts, alone" : "products alone, alone", alone, n_layer, bytes);
+    }
 }
 
 static void time_position(struct model *m, int32_t position, cudaStream_t stream, bool stages)

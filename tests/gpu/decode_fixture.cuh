@@ -147,12 +147,11 @@ static inline struct gs_gpu_dims dims_of(const struct shape *s)
     return d;
 }
 
-static inline void launch(const struct gs_gpu_launch *l, const struct gs_gpu_args *args, bool dependent,
-                          cudaStream_t stream)
+static inline void launch_function(const void *function, const struct gs_gpu_launch *l,
+                                   const struct gs_gpu_args *args, bool dependent, cudaStream_t stream)
 {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute;
-    const void *function = kernel_named(l->kernel);
     void *parameters[] = {(void *)args};
     config.gridDim = dim3(l->grid[0], l->grid[1], l->grid[2]);
     config.blockDim = dim3(l->block);
@@ -166,6 +165,12 @@ static inline void launch(const struct gs_gpu_launch *l, const struct gs_gpu_arg
     /* The same for all: an SM does not hold kernels of different divisions of its memory at once. */
     CHECK(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
     CHECK(cudaLaunchKernelExC(&config, function, parameters));
+}
+
+static inline void launch(const struct gs_gpu_launch *l, const struct gs_gpu_args *args, bool dependent,
+                          cudaStream_t stream)
+{
+    launch_function(kernel_named(l->kernel), l, args, dependent, stream);
 }
 
 static inline struct gs_gpu_args args_of(const struct model *m, int32_t layer)

@@ -115,6 +115,15 @@ template <class Weights, int SLOTS> struct persistent {
         gs_sync();
     }
 
+    /* What the graph's functions look at. */
+    __device__ __forceinline__ struct gs_gpu_args view_of(void) const
+    {
+        struct gs_gpu_args view;
+        view.dims = args.dims;
+        view.s = args.s;
+        return view;
+    }
+
     /* ------------------------------------------------------------ barriers */
 
     /* After what the block wrote, by all its threads: arrive(), then wait() before others' is read. */
@@ -199,7 +208,7 @@ template <class Weights, int SLOTS> struct persistent {
     {
         uint32_t x = operand_of(shared_address(vector));
         float c[2][4] = {};
-        int segment = 0, strip = mine->first / N_CHUNK, chunk = mine->first % N_CHUNK;
+        int segment = 0, chunk = mine->first % N_CHUNK;
         auto flush = [&](void) {
             float sum[4];
 #pragma unroll
@@ -207,17 +216,18 @@ template <class Weights, int SLOTS> struct persistent {
                 sum[j] = c[0][j] + c[1][j];
                 c[0][j] = c[1][j] = 0.0f;
             }
-            leave_part(&block->parts, segment++, strip, sum);
+            leave_part(&block->parts, segment++, sum);
         };
         ring_run<SLOT, SLOTS, DENSE, DENSE>(&ring, mine->count, own, following, [&](uint32_t slot) {
             Weights::multiply(slot, x, 2 * chunk, c);
             if (++chunk == N_CHUNK) {
                 flush();
                 chunk = 0;
-                strip++;
             }
         });
-        if (chunk > 0 && mine->count > 0)
+        if (mine->count == 0)
+            leave_nothing(&block->parts);
+        else if (chunk > 0)
             flush();
     }
 
@@ -251,7 +261,6 @@ template <class Weights, int SLOTS> struct persistent {
         struct norm_weights norm;
         struct residual x;
         load_norm(&norm, weights, D_MODEL);
-        clear_parts(&block->parts);
         wait_all();
         float squares = load_input(&x, is_first);
         store_split(&x, &norm, vector, D_MODEL, 1.0f);
@@ -266,9 +275,10 @@ template <class Weights, int SLOTS> struct persistent {
         prepare_input(args.layers[layer].attention_norm, layer == 0);
         multiply_dense<QKV_CHUNKS>(&mine, own, following);
         gs_sync();
-        float *out = (float *)(base + at.qkv);
-        write_pair(&block->parts, place_of_row(&mine, QKV_CHUNKS), norm_scale(block->squares, args.dims),
-                   0.0f, out, out + N_QKV, nullptr);
+        float *out = (float *)(base + at.qkv), scale = norm_scale(block->squares, args.dims);
+        if (gs_block() == gs_n_block() - 1)
+            clear_router(view_of(), scale);
+        write_pair(place_of_row(&block->parts, &mine, QKV_CHUNKS), scale, 0.0f, out, out + N_QKV, nullptr);
         arrive_all();
     }
 
@@ -373,7 +383,7 @@ template <class Weights, int SLOTS> struct persistent {
     /* ------------------------------------------------------------ C */
 
     /* This block's part of the router's logits. */
-    __device__ __forceinline__ void add_router(const float *columns, struct rows rows, float *out)
+    __device__ __forceinline__ void add_router(const float *columns, struct rows rows, float unit)
     {
         int n = args.dims.n_expert;
         for (int e = lane_of_thread(); e < n; e += 32) {
@@ -389,7 +399,7 @@ template <class Weights, int SLOTS> struct persistent {
 #pragma unroll
             for (int w = 0; w < WARPS; w++)
                 sum += block->logits[w][e];
-            out[(int64_t)gs_block() * n + e] = sum;
+            add_to_router(view_of(), e, sum, unit);
         }
     }
 
@@ -402,7 +412,6 @@ template <class Weights, int SLOTS> struct persistent {
         float *middle = (float *)(base + at.middle), add = 0.0f;
         cursor<struct nothing> none = {{}, 0};
         ring_fill<SLOT, SLOTS, DENSE, DENSE>(&ring, own, none);
-        clear_parts(&block->parts);
         if (gs_thread() < rows.n) {
             int row = rows.first + gs_thread();
             if (layer == 0)
@@ -417,12 +426,13 @@ template <class Weights, int SLOTS> struct persistent {
             want_in_l2(w.router_columns + (int64_t)rows.first * args.dims.n_expert,
                        (uint32_t)(rows.n * args.dims.n_expert * 4));
         wait_and_copy(args.sync->heads, heads, base + at.attended, N_ATTENDED * 6);
+        float unit = router_unit(view_of());
         multiply_dense<O_CHUNKS>(&mine, own, none);
         gs_sync();
-        write_pair(&block->parts, place_of_row(&mine, O_CHUNKS), 1.0f, add, middle, middle + D_MODEL,
+        write_pair(place_of_row(&block->parts, &mine, O_CHUNKS), 1.0f, add, middle, middle + D_MODEL,
                    block->values);
         gs_sync();
-        add_router(w.router_columns, rows, (float *)(base + at.router));
+        add_router(w.router_columns, rows, unit);
         arrive_all();
     }
 
@@ -440,24 +450,26 @@ template <class Weights, int SLOTS> struct persistent {
     }
 
     /* E. `add` of F: the residual stream and the down biases of this thread's row. */
+    template <int LANE>
     __device__ __forceinline__ void run_gate_up(int layer, struct route *route, float *add,
                                                 cursor<struct down_chunks> &following)
     {
         const struct gs_persistent_layer &w = args.layers[layer];
-        int strip0, strips, first, count;
+        int strip0, strips;
         share_of(ACTIVE * UP_STRIPS, gs_block(), gs_n_block(), &strip0, &strips);
-        share_of(strips * UP_CHUNKS, warp_of_thread(), WARPS, &first, &count);
+        struct share mine;
+        mine.block_first = 0, mine.block_count = strips * UP_CHUNKS;
+        share_of(mine.block_count, warp_of_thread(), WARPS, &mine.first, &mine.count);
+        int first = mine.first, count = mine.count;
         struct norm_weights norm;
-        struct router_bias router_bias;
+        struct router_lane<LANE> router;
         struct residual x;
-        struct gs_gpu_args view;
-        view.dims = args.dims;
-        view.s = args.s;
+        const struct gs_gpu_args view = view_of();
         load_norm(&norm, w.mlp_norm, D_MODEL);
-        load_router_bias(&router_bias, w.router_bias, args.dims.n_expert);
-        clear_parts(&block->parts);
+        router.early(w.router_bias, args.dims.n_expert);
         wait_all();
-        float scale = make_choice(view, gs_n_block(), &x, &router_bias, &block->choice, route);
+        choose_from(view, &x, router, &block->choice, route);
+        float scale = norm_scale(block->choice.squares, args.dims);
         /* Biases are asked for before the chunks: behind these they would wait for all of them. */
         int global_unit = strip0 * 8 + gs_thread(), slot_of_unit = global_unit / D_FF;
         int unit = global_unit - slot_of_unit * D_FF;
@@ -467,7 +479,7 @@ template <class Weights, int SLOTS> struct persistent {
             bias = *(const float2 *)(w.gate_up_bias + (int64_t)of_slot(route, slot_of_unit) * 2 * D_FF +
                                      2 * unit);
         struct share down = share_down();
-        struct row_place place = place_of_row(&down, PER_PART * DOWN_CHUNKS);
+        struct row_place place = place_of_row(&block->parts, &down, PER_PART * DOWN_CHUNKS);
         const float *middle = (const float *)(base + at.middle);
         float down_bias[ACTIVE] = {}, residual = 0.0f;
         if (part_of_down() == 0 && place.row >= 0) {
@@ -477,9 +489,8 @@ template <class Weights, int SLOTS> struct persistent {
                 down_bias[k] = w.down_bias[(int64_t)of_slot(route, k) * D_MODEL + place.row];
         }
         cursor<struct gate_up_chunks> own;
-        own.next.weights = w.gate_up, own.next.route = route, own.next.matrix = UP_STRIPS * UP_CHUNKS;
-        own.next.seek(strip0 * UP_CHUNKS + first);
-        own.next.at = own.next.of_expert(own.next.at);
+        own.next.seek(w.gate_up, strip0 * UP_CHUNKS + first, UP_STRIPS * UP_CHUNKS);
+        own.next.choose(route);
         own.left = count;
         following.next.weights = w.down, following.next.route = route;
         following.next.n_chunk = DOWN_CHUNKS, following.next.n_strip = STRIPS;
@@ -487,30 +498,32 @@ template <class Weights, int SLOTS> struct persistent {
         following.next.seek(down.first);
         following.left = down.count;
         ring_fill<SLOT, SLOTS, EXPERT_BYTES, EXPERT_BYTES>(&ring, own, following);
-        choose_weights(route);
-        if (lane_of_thread() < ACTIVE)
-            block->weights[warp_of_thread()][lane_of_thread()] = weight_of_slot(route, lane_of_thread());
-        publish_choice(view, route);
+        leave_weights(block->weights[warp_of_thread()], route);
+        if (gs_block() == 0 && warp_of_thread() == 0)
+            publish_choice(view, route);
         store_split(&x, &norm, vector, D_MODEL, ACTIVATION_SCALE);
         gs_sync();
         uint32_t operand = operand_of(shared_address(vector));
-        int strip = first / UP_CHUNKS, chunk = first % UP_CHUNKS, segment = 0;
+        int chunk = first % UP_CHUNKS, segment = 0;
         float sum[4] = {};
         ring_run<SLOT, SLOTS, EXPERT_BYTES, EXPERT_BYTES>(&ring, count, own, following, [&](uint32_t slot) {
             multiply_experts(slot, operand, 6 * chunk, sum);
             if (++chunk < UP_CHUNKS)
                 return;
-            leave_part(&block->parts, segment++, strip++, sum);
+            leave_part(&block->parts, segment++, sum);
             sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
             chunk = 0;
         });
-        if (chunk > 0 && count > 0)
-            leave_part(&block->parts, segment, strip, sum);
+        if (count == 0)
+            leave_nothing(&block->parts);
+        else if (chunk > 0)
+            leave_part(&block->parts, segment, sum);
         gs_sync();
         if (has_unit) {
             float factor = RESULT_SCALE * scale;
-            float gate = add_parts(&block->parts, gs_thread() / 8, gs_thread() % 8) * factor + bias.x;
-            float up = add_parts(&block->parts, gs_thread() / 8, gs_thread() % 8 + 8) * factor + bias.y;
+            struct part_place sums = parts_of_strip(&block->parts, &mine, UP_CHUNKS, gs_thread() / 8);
+            float gate = add_parts(sums, gs_thread() % 8) * factor + bias.x;
+            float up = add_parts(sums, gs_thread() % 8 + 8) * factor + bias.y;
             store_activation(base + at.activated, D_FF, slot_of_unit, unit, swiglu(args.dims, gate, up));
         }
         *add = residual;
@@ -527,12 +540,11 @@ template <class Weights, int SLOTS> struct persistent {
         struct share mine = share_down();
         int part = part_of_down(), slot0 = part * PER_PART;
         ring_fill<SLOT, SLOTS, EXPERT_BYTES, DENSE>(&ring, own, following);
-        clear_parts(&block->parts);
         if (gs_block() == 0 && gs_thread() == 0)
             args.s.argmax[0] = 0;
         wait_and_copy(args.sync->all, all, base + at.activated + slot0 * D_FF * 6, VECTOR_BYTES);
         uint32_t operand = operand_of(shared_address(vector));
-        int strip = mine.first / (PER_PART * DOWN_CHUNKS), rest = mine.first % (PER_PART * DOWN_CHUNKS);
+        int rest = mine.first % (PER_PART * DOWN_CHUNKS);
         int slot = rest / DOWN_CHUNKS, chunk = rest % DOWN_CHUNKS, segment = 0;
         float sum[4] = {}, total[4] = {};
         auto weigh = [&](void) {
@@ -552,17 +564,19 @@ template <class Weights, int SLOTS> struct persistent {
             slot = slot + 1 == PER_PART ? 0 : slot + 1;
             if (slot > 0)
                 return;
-            leave_part(&block->parts, segment++, strip++, total);
+            leave_part(&block->parts, segment++, total);
             total[0] = total[1] = total[2] = total[3] = 0.0f;
         });
-        if (mine.count > 0 && (chunk > 0 || slot > 0)) {
+        if (mine.count == 0) {
+            leave_nothing(&block->parts);
+        } else if (chunk > 0 || slot > 0) {
             if (chunk > 0)
                 weigh();
-            leave_part(&block->parts, segment, strip, total);
+            leave_part(&block->parts, segment, total);
         }
         gs_sync();
         float *before = (float *)(base + at.before) + part * 2 * D_MODEL;
-        write_pair(&block->parts, place_of_row(&mine, PER_PART * DOWN_CHUNKS), RESULT_SCALE, add, before,
+        write_pair(place_of_row(&block->parts, &mine, PER_PART * DOWN_CHUNKS), RESULT_SCALE, add, before,
                    before + D_MODEL, nullptr);
         arrive_all();
     }
@@ -646,7 +660,11 @@ template <class Weights, int SLOTS> struct persistent {
             run_qkv(layer, dense, o);
             run_attention(layer);
             run_o(layer, o);
-            run_gate_up(layer, &route, &add, down);
+            if (args.dims.n_expert <= 32)
+                run_gate_up<1>(layer, &route, &add, down);
+            else
+                run_gate_up<ROUTER_LANE>(layer, &route, &add, down);
+
             dense = layer + 1 < end ? cursor_qkv(layer + 1) : cursor_head();
             if (layer + 1 == end && args.n_token == 0)
                 dense.left = 0;

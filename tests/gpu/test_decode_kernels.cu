@@ -2,6 +2,8 @@
  * The decode kernels stage by stage against float64 on the host, over shapes that divide unevenly, with
  * poisoned buffers. Each stage's reference starts from what the kernel before it really wrote, so an error is
  * seen where it arises. Needs a device of compute capability 9.0; exit code 0: all is right.
+ *
+ *   test_decode_kernels [small|wide|20b|20b-q8]
  */
 #include "decode_fixture.cuh"
 
@@ -407,6 +409,59 @@ static void check_layer(struct test *t, int32_t layer, int32_t position, const d
     free(y), free(expected), free(qkv), free(attended), free(middle);
 }
 
+/* All layers and the head, as a token runs them. */
+static void run_token(const struct model *m)
+{
+    for (int32_t layer = 0; layer < m->dims.n_layer; layer++)
+        for (int stage = GS_GPU_ATTENTION_IN; stage <= GS_GPU_MOE_OUT; stage++)
+            run_stage(m, (enum gs_gpu_stage)stage, layer, m->dims.max_ctx, true, 0);
+    run_stage(m, GS_GPU_HEAD, m->dims.n_layer, m->dims.max_ctx, true, 0);
+    CHECK(cudaDeviceSynchronize());
+}
+
+/* The same bits on every run: what blocks add up in any order is integers. */
+static void check_again(const struct model *m, const char *shape, const float *logits)
+{
+    size_t n = (size_t)m->dims.n_vocab;
+    for (int i = 0; i < 5; i++) {
+        run_token(m);
+        float *again = read_floats(m->scratch.logits, n);
+        if (memcmp(again, logits, n * sizeof *again) != 0) {
+            printf("%-8s run %d gives other bits  WRONG\n", shape, i);
+            failures++;
+        }
+        free(again);
+    }
+}
+
+/* Residual streams that are no numbers or too large for any sum still choose four experts that there are. */
+static void check_hostile(struct model *m, const char *shape)
+{
+    const float values[] = {NAN, INFINITY, -INFINITY, 3e38f, 1e30f, 1e-30f, 0.0f};
+    size_t n = (size_t)m->dims.d_model;
+    float *hidden = (float *)malloc(n * sizeof *hidden);
+    for (float value : values) {
+        int32_t choice[4];
+        for (size_t i = 0; i < n; i++)
+            hidden[i] = i % 3 == 0 ? value : -value;
+        CHECK(cudaMemcpy(m->scratch.hidden, hidden, n * sizeof *hidden, cudaMemcpyHostToDevice));
+        run_token(m);
+        CHECK(cudaMemcpy(choice, m->scratch.choice, sizeof choice, cudaMemcpyDeviceToHost));
+        bool good = true;
+        for (int k = 0; k < 4; k++) {
+            good = good && choice[k] >= 0 && choice[k] < m->dims.n_expert;
+            for (int i = 0; i < k; i++)
+                good = good && choice[i] != choice[k];
+        }
+        if (!good) {
+            printf("%-8s of %g: experts %d %d %d %d  WRONG\n", shape, (double)value, choice[0], choice[1],
+                   choice[2], choice[3]);
+            failures++;
+        }
+    }
+    free(hidden);
+}
+
 static void check_shape(const struct shape *s, int32_t position)
 {
     struct test t;
@@ -445,23 +500,26 @@ static void check_shape(const struct shape *s, int32_t position)
                (unsigned long long)best);
         failures++;
     }
+    check_again(m, s->name, logits);
+    check_hostile(m, s->name);
     free(x), free(y), free(expected), free(out), free(logits), free(hidden);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct shape shapes[] = {
-        {"small", 4, 384, 16, 2, 8, 576, 1008, 512, GS_GPU_BF16},
-        {"wide", 2, 768, 8, 1, 128, 384, 4096, 640, GS_GPU_BF16},
-        {"20b", 2, 2880, 64, 8, 32, 2880, 8000, 1024, GS_GPU_BF16},
-        {"20b-q8", 2, 2880, 64, 8, 32, 2880, 8000, 1024, GS_GPU_Q8},
+    const struct {
+        struct shape shape;
+        int32_t positions[5], n_position;
+    } tests[] = {
+        {{"small", 4, 384, 16, 2, 8, 576, 1008, 512, GS_GPU_BF16}, {0, 77, 127, 128, 500}, 5},
+        {{"wide", 2, 768, 8, 1, 128, 384, 4096, 640, GS_GPU_BF16}, {600}, 1},
+        {{"20b", 2, 2880, 64, 8, 32, 2880, 8000, 1024, GS_GPU_BF16}, {1000}, 1},
+        {{"20b-q8", 2, 2880, 64, 8, 32, 2880, 8000, 1024, GS_GPU_Q8}, {1000}, 1},
     };
-    const int32_t positions[] = {0, 77, 127, 128, 500};
-    for (int i = 0; i < 5; i++)
-        check_shape(&shapes[0], positions[i]);
-    check_shape(&shapes[1], 600);
-    check_shape(&shapes[2], 1000);
-    check_shape(&shapes[3], 1000);
+    for (const auto &test : tests)
+        for (int i = 0; i < test.n_position; i++)
+            if (argc < 2 || strcmp(argv[1], test.shape.name) == 0)
+                check_shape(&test.shape, test.positions[i]);
     printf(failures ? "%d WRONG\n" : "all right\n", failures);
     return failures > 0;
 }

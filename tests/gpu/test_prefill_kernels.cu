@@ -2,10 +2,10 @@
  * The prefill kernels on a device, without the rest of the program: every stage against float64 over ragged
  * shapes, then their speed at the 20b's shapes. Needs the CUDA runtime.
  *
- *   test_prefill_kernels [check [small|tiny]] [time] [mma] [sm90] [overlap]      (default: everything that
- * the device has)
+ *   test_prefill_kernels [check [small|tiny]] [time] [mma] [sm90] [overlap]
  *
- * small: not the 20b's shape; tiny: one model and 129 rows alone, for a tool that watches every access.
+ * By default everything that the device has. small: not the 20b's shape; tiny: one model and 129 rows alone,
+ * for a tool that watches every access.
  */
 #include <cuda_runtime.h>
 #include <math.h>

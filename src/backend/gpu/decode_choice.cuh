@@ -1,6 +1,6 @@
 /*
- * Decode: the choice of the experts, which every block of E and F makes for itself from the router's sums
- * that C's blocks left. It lies on the way from C to the first byte of the experts' weights, and its code is
+ * Decode: the choice of the experts, which every warp of E and F makes for itself from the router's sums that
+ * C's blocks added up. It lies on the way from C to the first byte of the experts' weights, and its code is
  * run once a launch, so that every instruction is also one to be fetched: short code counts here.
  */
 #ifndef GS_BACKEND_GPU_DECODE_CHOICE_CUH
@@ -13,103 +13,26 @@
 #define ROUTER_LANE (GS_DECODE_EXPERTS / 32) /* experts of a lane at most */
 
 struct choice_shared {
-    float squares[WARPS];
-    __align__(16) float logits[WARPS][GS_DECODE_EXPERTS];
+    __align__(16) float squares[WARPS];
+    __align__(16) float logits[GS_DECODE_EXPERTS]; /* without the norm's factor and the bias */
 };
 
 struct route {
-    uint32_t experts;     /* a byte each, ascending */
-    uint32_t best;        /* 4 bits each, k = 0 lowest: place of the k-th best among the above */
-    float value[ACTIVE];  /* logits, best first */
-    float weight[ACTIVE]; /* ascending, by choose_weights */
+    uint32_t experts;    /* a byte each, ascending */
+    int order[ACTIVE];   /* the same, best first */
+    float value[ACTIVE]; /* logits, best first */
 };
 
-GS_DEVICE int of_slot(const struct route *route, int slot)
+GS_DEVICE uint32_t of_slot(const struct route *route, int slot)
 {
-    return (int)(route->experts >> (8 * slot) & 255u);
+    return route->experts >> (8 * slot) & 255u;
 }
 
-GS_DEVICE float weight_of_slot(const struct route *route, int slot)
+/* Which of four. */
+template <class T> GS_DEVICE T pick(const T of[ACTIVE], int i)
 {
-    return slot == 0   ? route->weight[0]
-           : slot == 1 ? route->weight[1]
-           : slot == 2 ? route->weight[2]
-                       : route->weight[3];
-}
-
-/*
- * A thread's share of the router's sums over C's blocks: four neighbouring experts of every so many blocks.
- * LOADS of them are under way together with whatever the caller loads before it calls router_leave.
- */
-template <int LOADS> struct router_sums {
-    float4 v[LOADS];
-    const float *from;
-    int block, step, n_part, n_expert;
-
-    __device__ __forceinline__ void load(void)
-    {
-#pragma unroll
-        for (int j = 0; j < LOADS; j++) {
-            int i = block + j * step;
-            v[j] = __ldcg((const float4 *)(from + (i < n_part ? i : 0) * n_expert));
-            if (i >= n_part)
-                v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
-    }
-
-    __device__ __forceinline__ void start(const float *parts, int parts_n, int experts_n)
-    {
-        int log_threads = 29 - __clz(experts_n); /* threads of a block's row: n_expert/4, a power of two */
-        n_part = parts_n;
-        n_expert = experts_n;
-        step = THREADS >> log_threads;
-        block = gs_thread() >> log_threads;
-        from = parts + (gs_thread() & (experts_n / 4 - 1)) * 4;
-        load();
-    }
-
-    /* The warp's sums to logits[n_expert]: a thread's own, then those of the warp's threads. */
-    __device__ __forceinline__ void leave(float *logits)
-    {
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        int rest = n_part; /* the same for all threads */
-        while (true) {
-#pragma unroll
-            for (int j = 0; j < LOADS; j++) {
-                sum.x += v[j].x;
-                sum.y += v[j].y;
-                sum.z += v[j].z;
-                sum.w += v[j].w;
-            }
-            block += LOADS * step;
-            rest -= LOADS * step;
-            if (rest <= 0)
-                break;
-            load();
-        }
-        int per_block = n_expert / 4;
-#pragma unroll 1
-        for (int mask = per_block; mask < 32; mask *= 2) {
-            sum.x += gs_shuffle_xor(sum.x, mask);
-            sum.y += gs_shuffle_xor(sum.y, mask);
-            sum.z += gs_shuffle_xor(sum.z, mask);
-            sum.w += gs_shuffle_xor(sum.w, mask);
-        }
-        if (lane_of_thread() < per_block)
-            *(float4 *)(logits + lane_of_thread() * 4) = sum;
-    }
-};
-
-/* The biases of a lane's experts, loaded early. */
-struct router_bias {
-    float of[ROUTER_LANE];
-};
-
-GS_DEVICE void load_router_bias(struct router_bias *b, const float *bias, int n_expert)
-{
-#pragma unroll
-    for (int j = 0; j < ROUTER_LANE; j++)
-        b->of[j] = lane_of_thread() + 32 * j < n_expert ? bias[lane_of_thread() + 32 * j] : 0.0f;
+    T low = i == 0 ? of[0] : of[1], high = i == 2 ? of[2] : of[3];
+    return i < 2 ? low : high;
 }
 
 /* Unsigned order is the order of the floats. Never 0. */
@@ -124,102 +47,207 @@ GS_DEVICE float float_of_order(uint32_t order)
     return gs_float_of_bits(order & 0x80000000u ? order & 0x7fffffffu : ~order);
 }
 
+/* ---------------------------------------------------------------- the router's sums */
+
 /*
- * The choice from the sums of all warps: the largest logits, ties to the lower expert. Every warp makes it,
- * all lanes get it. A lane has experts lane, lane + 32, ...: LANE of them. `scale` is the norm's.
+ * The router's logits are summed over C's blocks as integers, so that the order of the blocks does not
+ * matter. The unit follows the size of the residual stream before the layer: there a root mean square of 1 is
+ * 2^31 to 2^32 units. A block's part that is larger than 2^54 units or no number counts as the largest; the
+ * residual stream itself says then that it is too large, or no number.
  */
-template <int LANE>
-GS_DEVICE void choose(const float (*sums)[GS_DECODE_EXPERTS], const struct router_bias *bias, int n_expert,
-                      float scale, struct route *r)
+GS_DEVICE long long *router_sums(const struct gs_gpu_args &args)
 {
-    uint32_t key[LANE];
-    int expert[ACTIVE];
+    return (long long *)((uint8_t *)args.s.decode + gs_decode_layout_of(&args.dims).router);
+}
+
+GS_DEVICE float *router_unit_at(const struct gs_gpu_args &args)
+{
+    return (float *)((uint8_t *)args.s.decode + gs_decode_layout_of(&args.dims).unit);
+}
+
+/* A, one block: `scale` is the factor of the norm before. */
+GS_DEVICE void clear_router(const struct gs_gpu_args &args, float scale)
+{
+    uint32_t exponent = gs_bits_of_float(scale) >> 23 & 255u;
+    for (int i = gs_thread(); i < GS_DECODE_ROUTER_SUMS * args.dims.n_expert; i += THREADS)
+        router_sums(args)[i] = 0;
+    if (gs_thread() == 0)
+        *router_unit_at(args) = gs_float_of_bits((exponent < 160 ? exponent + 32 : 192) << 23);
+}
+
+GS_DEVICE float router_unit(const struct gs_gpu_args &args)
+{
+    return load_fresh(router_unit_at(args));
+}
+
+/* C: a block's part of an expert's logit. */
+GS_DEVICE void add_to_router(const struct gs_gpu_args &args, int expert, float part, float unit)
+{
+    long long *to = router_sums(args) + gs_block() % GS_DECODE_ROUTER_SUMS * args.dims.n_expert + expert;
+    long long units = __float2ll_rn(fminf(fmaxf(part * unit, -0x1p54f), 0x1p54f));
+    atomicAdd((unsigned long long *)to, (unsigned long long)units);
+}
+
+/* ---------------------------------------------------------------- the choice */
+
+/* The experts in ascending order, from those in order of their logits. */
+GS_DEVICE void sort_order(struct route *r)
+{
+    int a = min(r->order[0], r->order[1]), b = max(r->order[0], r->order[1]);
+    int c = min(r->order[2], r->order[3]), d = max(r->order[2], r->order[3]);
+    int inner = max(a, c), other = min(b, d);
+    r->experts = (uint32_t)(min(a, c) | min(inner, other) << 8 | max(inner, other) << 16 | max(b, d) << 24);
+}
+
+/*
+ * C's sums to shared memory, by one warp of a block: if all warps of all blocks asked for these few lines,
+ * the L2 cache would take 2 us to answer.
+ */
+template <int LANE> GS_DEVICE void load_router(const struct gs_gpu_args &args, float *logits)
+{
+    long long part[GS_DECODE_ROUTER_SUMS][LANE];
+    int first = LANE * lane_of_thread(), n_expert = args.dims.n_expert;
+    if (first >= n_expert)
+        return;
+    const long long *from = router_sums(args) + first;
 #pragma unroll
-    for (int j = 0; j < LANE; j++) {
-        int e = lane_of_thread() + 32 * j;
-        float sum = 0.0f;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++)
-            sum += sums[w][e];
-        key[j] = e < n_expert ? order_of_float(sum * scale + bias->of[j]) : 0;
-    }
-#pragma unroll
-    for (int k = 0; k < ACTIVE; k++) {
-        uint32_t mine = key[0];
-#pragma unroll
-        for (int j = 1; j < LANE; j++)
-            mine = key[j] > mine ? key[j] : mine;
-        uint32_t largest = __reduce_max_sync(0xffffffffu, mine);
-        int at = 0;
-#pragma unroll
-        for (int j = LANE - 1; j >= 0; j--) {
-            uint32_t has = __ballot_sync(0xffffffffu, key[j] == largest);
-            if (has)
-                at = 32 * j + __ffs((int)has) - 1;
-        }
+    for (int i = 0; i < GS_DECODE_ROUTER_SUMS; i++, from += n_expert)
 #pragma unroll
         for (int j = 0; j < LANE; j++)
-            if (lane_of_thread() + 32 * j == at)
-                key[j] = 0;
-        expert[k] = at;
-        r->value[k] = float_of_order(largest);
-    }
-    r->experts = r->best = 0;
+            part[i][j] = __ldcg(from + j);
+    float inverse = gs_float_of_bits(0x7f000000u - gs_bits_of_float(router_unit(args)));
 #pragma unroll
-    for (int k = 0; k < ACTIVE; k++) {
-        int place = 0;
+    for (int j = 0; j < LANE; j++) {
+        long long all = part[0][j];
 #pragma unroll
-        for (int i = 0; i < ACTIVE; i++)
-            place += expert[i] < expert[k];
-        r->best |= (uint32_t)place << (4 * k);
-        r->experts |= (uint32_t)expert[k] << (8 * place);
+        for (int i = 1; i < GS_DECODE_ROUTER_SUMS; i++)
+            all += part[i][j];
+        logits[first + j] = __ll2float_rn(all) * inverse;
     }
 }
 
-/* Softmax over the chosen: not needed before the copies are under way. */
-GS_DEVICE void choose_weights(struct route *r)
+/* A lane's experts, LANE of them from LANE * lane on. n_expert is a multiple of LANE. */
+template <int LANE> struct router_lane {
+    float bias[LANE]; /* loaded early */
+    bool has;
+
+    __device__ __forceinline__ void early(const float *from, int n_expert)
+    {
+        int first = LANE * lane_of_thread();
+        has = first < n_expert;
+#pragma unroll
+        for (int j = 0; j < LANE; j++)
+            bias[j] = has ? from[first + j] : 0.0f;
+    }
+
+    /* The largest logits, ties to the lower expert. All lanes get the choice. */
+    __device__ __forceinline__ void choose(const float *logits, float scale, struct route *r) const
+    {
+        const float *of_lane = logits + LANE * lane_of_thread();
+        uint32_t key[LANE];
+#pragma unroll
+        for (int j = 0; j < LANE; j++)
+            key[j] = has ? order_of_float(fmaf(of_lane[j], scale, bias[j])) : 0;
+#pragma unroll
+        for (int k = 0; k < ACTIVE; k++) {
+            uint32_t mine = key[0];
+#pragma unroll
+            for (int j = 1; j < LANE; j++)
+                mine = key[j] > mine ? key[j] : mine;
+            uint32_t largest = __reduce_max_sync(0xffffffffu, mine);
+            int lane = __ffs((int)__ballot_sync(0xffffffffu, mine == largest)) - 1, at = 0;
+#pragma unroll
+            for (int j = LANE - 1; j > 0; j--)
+                at = key[j - 1] == largest ? j - 1 : key[j] == largest && at == 0 ? j : at;
+            if (LANE > 1)
+                at = __shfl_sync(0xffffffffu, at, lane);
+#pragma unroll
+            for (int j = 0; j < LANE; j++)
+                if (lane_of_thread() == lane && j == at)
+                    key[j] = 0;
+            r->order[k] = LANE * lane + at;
+            r->value[k] = float_of_order(largest);
+        }
+        sort_order(r);
+    }
+};
+
+/* Softmax over the chosen: of the k-th best in lane k. All lanes call it. */
+GS_DEVICE float weight_of_lane(const struct route *r)
 {
-    float weight[ACTIVE], sum = 0.0f;
-#pragma unroll
-    for (int k = 0; k < ACTIVE; k++) {
-        weight[k] = gs_exp(r->value[k] - r->value[0]);
-        sum += weight[k];
-    }
-    float factor = 1.0f / sum;
-#pragma unroll
-    for (int i = 0; i < ACTIVE; i++) {
-        float mine = 0.0f;
-#pragma unroll
-        for (int k = 0; k < ACTIVE; k++)
-            mine = (r->best >> (4 * k) & 15u) == (uint32_t)i ? weight[k] : mine;
-        r->weight[i] = mine * factor;
-    }
+    int k = lane_of_thread() % ACTIVE;
+    float weight = gs_exp(pick(r->value, k) - r->value[0]), sum = weight;
+    sum += gs_shuffle_xor(sum, 1);
+    sum += gs_shuffle_xor(sum, 2);
+    return weight / sum;
 }
 
-/* What E and F need of C's results: the residual stream, the norm's factor and the choice. */
-template <int LANE, int LOADS>
-GS_DEVICE float choose_from(const struct gs_gpu_args &args, int n_part, struct residual *x,
-                            const struct router_bias *bias, struct choice_shared *block, struct route *route)
+/* Which place the k-th best, in lane k, has in ascending order of the experts. */
+GS_DEVICE int place_of_lane(const struct route *r)
 {
-    const struct gs_decode_layout at = gs_decode_layout_of(&args.dims);
-    const uint8_t *base = (const uint8_t *)args.s.decode;
-    const float *middle = (const float *)(base + at.middle);
-    struct router_sums<LOADS> sums;
-    sums.start((const float *)(base + at.router), n_part, args.dims.n_expert);
-    float squares = load_residual<2>(x, middle, args.dims.d_model);
-    sums.leave(block->logits[warp_of_thread()]);
-    leave_sum(block->squares, squares);
+    int k = lane_of_thread() % ACTIVE, mine = pick(r->order, k), place = 0;
+#pragma unroll
+    for (int i = 0; i < ACTIVE; i++)
+        place += r->order[i] < mine;
+    return place;
+}
+
+/* The weights of the chosen in ascending order of the experts, for a warp. */
+GS_DEVICE void leave_weights(float *weights, const struct route *route)
+{
+    float weight = weight_of_lane(route);
+    int place = place_of_lane(route);
+    if (lane_of_thread() < ACTIVE)
+        weights[place] = weight;
+    __syncwarp();
+}
+
+/* The contract's form of the choice: best first. One warp. */
+GS_DEVICE void publish_choice(const struct gs_gpu_args &args, const struct route *route)
+{
+#ifndef GS_DECODE_CHOSEN
+    float weight = weight_of_lane(route);
+    if (lane_of_thread() < ACTIVE) {
+        args.s.choice[lane_of_thread()] = pick(route->order, lane_of_thread());
+        args.s.choice_weight[lane_of_thread()] = weight;
+    }
+#endif
+}
+
+#ifdef GS_DECODE_CHOSEN /* The benchmark: an earlier kernel has made the choice. */
+GS_DEVICE void take_choice(const struct gs_gpu_args &args, struct route *route)
+{
+    int4 order = __ldcg((const int4 *)args.s.choice);
+    float4 weight = __ldcg((const float4 *)args.s.choice_weight);
+    route->order[0] = order.x, route->order[1] = order.y, route->order[2] = order.z,
+    route->order[3] = order.w;
+    route->value[0] = __logf(weight.x), route->value[1] = __logf(weight.y);
+    route->value[2] = __logf(weight.z), route->value[3] = __logf(weight.w);
+    sort_order(route);
+}
+#endif
+
+/*
+ * What E and F need of C's results: the residual stream and the choice; the biases have been loaded before.
+ * The norm's factor is norm_scale's of block->squares, after the next barrier of the block.
+ */
+template <int LANE>
+GS_DEVICE void choose_from(const struct gs_gpu_args &args, struct residual *x,
+                           const struct router_lane<LANE> &lane, struct choice_shared *block,
+                           struct route *route)
+{
+    const float *middle =
+        (const float *)((const uint8_t *)args.s.decode + gs_decode_layout_of(&args.dims).middle);
+#ifdef GS_DECODE_CHOSEN
+    take_choice(args, route);
+    leave_sum(block->squares, load_residual<2>(x, middle, args.dims.d_model));
+#else
+    if (warp_of_thread() == WARPS - 1)
+        load_router<LANE>(args, block->logits);
+    leave_sum(block->squares, load_residual<2>(x, middle, args.dims.d_model));
     gs_sync();
-    float scale = norm_scale(block->squares, args.dims);
-    choose<LANE>(block->logits, bias, args.dims.n_expert, scale, route);
-    return scale;
-}
-
-GS_DEVICE float make_choice(const struct gs_gpu_args &args, int n_part, struct residual *x,
-                            const struct router_bias *bias, struct choice_shared *block, struct route *route)
-{
-    return args.dims.n_expert <= 32 ? choose_from<1, 3>(args, n_part, x, bias, block, route)
-                                    : choose_from<ROUTER_LANE, 6>(args, n_part, x, bias, block, route);
+    lane.choose(block->logits, norm_scale(block->squares, args.dims), route);
+#endif
 }
 
 #endif

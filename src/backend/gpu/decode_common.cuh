@@ -38,10 +38,15 @@ GS_DEVICE void barrier_init_fence(void)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* One thread: announce `bytes` and start the copy of as many from global to shared memory. */
-GS_DEVICE void copy_start(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+/* One thread: so many bytes will come. */
+GS_DEVICE void copy_announce(uint32_t bytes, uint32_t bar)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+
+/* Starts the copy of them from global to shared memory. */
+GS_DEVICE void copy_announced(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+{
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
         "l"(from), "r"(bytes), "r"(bar)
@@ -49,14 +54,27 @@ GS_DEVICE void copy_start(uint32_t to, const void *from, uint32_t bytes, uint32_
 }
 
 /* The same for weights, which are read once: they shall not push activations out of L2. */
-GS_DEVICE void copy_start_once(uint32_t to, const void *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+GS_DEVICE void copy_announced_once(uint32_t to, const void *from, uint32_t bytes, uint32_t bar,
+                                   uint64_t policy)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
         "%2, [%3], %4;" ::"r"(to),
         "l"(from), "r"(bytes), "r"(bar), "l"(policy)
         : "memory");
+}
+
+/* Both at once. */
+GS_DEVICE void copy_start(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+{
+    copy_announce(bytes, bar);
+    copy_announced(to, from, bytes, bar);
+}
+
+GS_DEVICE void copy_start_once(uint32_t to, const void *from, uint32_t bytes, uint32_t bar, uint64_t policy)
+{
+    copy_announce(bytes, bar);
+    copy_announced_once(to, from, bytes, bar, policy);
 }
 
 GS_DEVICE uint64_t policy_read_once(void)
@@ -99,6 +117,17 @@ GS_DEVICE uint32_t load_shared_4(uint32_t at)
     uint32_t v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
     return v;
+}
+
+GS_DEVICE float load_shared_float(uint32_t at)
+{
+    return gs_float_of_bits(load_shared_4(at));
+}
+
+GS_DEVICE void store_shared_16(uint32_t at, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x), "r"(y), "r"(z), "r"(w)
+                 : "memory");
 }
 
 /* What other kernels wrote is read past the L1 cache, which knows nothing of their writes. */
@@ -152,9 +181,9 @@ GS_DEVICE void split_pair(float a, float b, uint32_t terms[3])
 }
 
 /* Word of term `term` of elements i, i+1 (i even) of row t in a split vector of n_rows rows. */
-GS_DEVICE uint32_t split_word(int i, int t, int term, int n_rows)
+GS_DEVICE uint32_t split_word(uint32_t i, uint32_t t, uint32_t term, uint32_t n_rows)
 {
-    return (uint32_t)(((i / 32 * n_rows + t) * 3 + term) * 16 + i % 32 / 2);
+    return ((i / 32 * n_rows + t) * 3 + term) * 16 + i % 32 / 2;
 }
 
 /* ---------------------------------------------------------------- the stream of weights */

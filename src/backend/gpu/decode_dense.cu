@@ -4,7 +4,7 @@
  *
  * Shared memory: rings, then what struct below holds, then the split vector.
  */
-#include "backend/gpu/decode_stream.cuh"
+#include "backend/gpu/decode_choice.cuh"
 
 #define MAX_SLOTS GS_DECODE_MAX_SLOTS
 
@@ -51,7 +51,7 @@ GS_DEVICE void multiply_share(const struct share *mine, int n_chunk, const struc
     struct dense_shared *block = place->block;
     uint32_t x = operand_of(shared_address(place->vector));
     float c[2][4] = {};
-    int segment = 0, strip = mine->first / n_chunk, chunk = mine->first % n_chunk;
+    int segment = 0, chunk = mine->first % n_chunk;
     auto flush = [&](void) {
         float sum[4];
 #pragma unroll
@@ -59,17 +59,18 @@ GS_DEVICE void multiply_share(const struct share *mine, int n_chunk, const struc
             sum[j] = c[0][j] + c[1][j];
             c[0][j] = c[1][j] = 0.0f;
         }
-        leave_part(&block->parts, segment++, strip, sum);
+        leave_part(&block->parts, segment++, sum);
     };
     stream_run<SLOTS, CHUNK>(place->ring, place->bars, mine->count, policy, next, [&](uint32_t at) {
         Weights::multiply(at, x, 2 * chunk, c);
         if (++chunk == n_chunk) {
             flush();
             chunk = 0;
-            strip++;
         }
     });
-    if (chunk > 0 && mine->count > 0)
+    if (mine->count == 0)
+        leave_nothing(&block->parts);
+    else if (chunk > 0)
         flush();
 }
 
@@ -95,8 +96,7 @@ template <class Weights, int SLOTS> GS_DEVICE void run_qkv(const struct gs_gpu_a
     TRACE(1, 0);
     struct norm_weights norm;
     load_norm(&norm, args.w.attention_norm, dims.d_model);
-    clear_parts(&block->parts);
-    struct row_place row_place = place_of_row(&mine, n_chunk);
+    struct row_place row_place = place_of_row(&block->parts, &mine, n_chunk);
     gs_wait_for_previous();
     TRACE(1, 1);
     struct residual x;
@@ -113,14 +113,17 @@ template <class Weights, int SLOTS> GS_DEVICE void run_qkv(const struct gs_gpu_a
     gs_sync();
     TRACE(1, 6);
     float scale = norm_scale(block->squares, dims);
+    /* C, which waits for B, which waits for this, adds to them. */
+    if (gs_block() == gs_n_block() - 1)
+        clear_router(args, scale);
     float *out = (float *)(base + at.qkv);
-    write_pair(&block->parts, row_place, scale, 0.0f, out, out + args.w.qkv.rows, nullptr);
+    write_pair(row_place, scale, 0.0f, out, out + args.w.qkv.rows, nullptr);
     TRACE(1, 4);
 }
 
 /* This block's part of the router's logits: the sum over its rows of value * column. */
 GS_DEVICE void add_router(const struct gs_gpu_args &args, struct dense_shared *block, struct rows rows,
-                          const float *columns, float *out)
+                          const float *columns, float unit)
 {
     int n = args.dims.n_expert;
     for (int e = lane_of_thread(); e < n; e += 32) {
@@ -135,7 +138,7 @@ GS_DEVICE void add_router(const struct gs_gpu_args &args, struct dense_shared *b
 #pragma unroll
         for (int w = 0; w < WARPS; w++)
             sum += block->logits[w][e];
-        out[(int64_t)gs_block() * n + e] = sum;
+        add_to_router(args, e, sum, unit);
     }
 }
 
@@ -159,13 +162,12 @@ template <class Weights, int SLOTS> GS_DEVICE void run_o(const struct gs_gpu_arg
     stream_fill<CHUNK>(place.ring, place.bars, 0, SLOTS - GS_DECODE_LATE_SLOTS, mine.count, policy, next);
     gs_let_next_start();
     TRACE(3, 0);
-    clear_parts(&block->parts);
     if (gs_thread() == 0) {
         barrier_init(place.vector_bar);
         barrier_init_fence();
     }
     struct rows rows = rows_of_block(&mine, n_chunk);
-    struct row_place row_place = place_of_row(&mine, n_chunk);
+    struct row_place row_place = place_of_row(&block->parts, &mine, n_chunk);
     float *columns = (float *)(place.vector + n_in * 3 / 2);
     if (gs_thread() == 0) {
         barrier_init(place.vector_bar + 8);
@@ -179,7 +181,7 @@ template <class Weights, int SLOTS> GS_DEVICE void run_o(const struct gs_gpu_arg
         copy_start(shared_address(place.vector), base + at.attended, (uint32_t)n_in * 6, place.vector_bar);
     const float *before = (const float *)(base + at.before);
     float *middle = (float *)(base + at.middle);
-    float add = 0.0f;
+    float unit = router_unit(args), add = 0.0f;
     if (row_place.row >= 0 && row_place.starts) {
         int row = row_place.row;
         if (args.layer == 0)
@@ -198,10 +200,10 @@ template <class Weights, int SLOTS> GS_DEVICE void run_o(const struct gs_gpu_arg
     TRACE(3, 3);
     gs_sync();
     TRACE(3, 6);
-    write_pair(&block->parts, row_place, 1.0f, add, middle, middle + dims.d_model, block->values);
+    write_pair(row_place, 1.0f, add, middle, middle + dims.d_model, block->values);
     barrier_wait(place.vector_bar + 8, 0);
     gs_sync();
-    add_router(args, block, rows, columns, (float *)(base + at.router));
+    add_router(args, block, rows, columns, unit);
     TRACE(3, 4);
 }
 

@@ -20,12 +20,13 @@
 #define GS_DECODE_WARPS     12 /* of a block that streams weights */
 #define GS_DECODE_MAX_QUADS 2  /* of neighbouring elements that a thread holds: d_model <= 4*2*384 */
 #endif
-#define GS_DECODE_STRIP      16  /* rows that a warp computes together */
-#define GS_DECODE_SEGMENTS   3   /* strips that a warp's share of a stage may touch */
-#define GS_DECODE_MAX_SPLIT  32  /* blocks that share a KV head */
-#define GS_DECODE_ACTIVE     4   /* active experts */
-#define GS_DECODE_DOWN_PARTS 2   /* of the active experts: each part has its own blocks of F */
-#define GS_DECODE_EXPERTS    128 /* at most */
+#define GS_DECODE_STRIP       16  /* rows that a warp computes together */
+#define GS_DECODE_SEGMENTS    3   /* strips that a warp's share of a stage may touch */
+#define GS_DECODE_MAX_SPLIT   32  /* blocks that share a KV head */
+#define GS_DECODE_ACTIVE      4   /* active experts */
+#define GS_DECODE_DOWN_PARTS  2   /* of the active experts: each part has its own blocks of F */
+#define GS_DECODE_EXPERTS     128 /* at most */
+#define GS_DECODE_ROUTER_SUMS 2   /* copies of the router's sums: C's blocks add to one of them */
 
 /* Attention: a block's warps, and keys a split must have before there is another. */
 #define GS_DECODE_ATTENTION_WARPS 8
@@ -57,8 +58,8 @@
 #define GS_DECODE_MAX_SLOTS     8
 
 /*
- * What is asked for early delays what is needed now: A, C and F fill so many slots of their rings only when
- * their input is there, and E lets F start after so many chunks of a warp.
+ * What is asked for early delays what is needed now: A and C fill so many slots of their rings only when
+ * their input is there, and E lets F, which fills all of its own, start after so many chunks of a warp.
  */
 #define GS_DECODE_LATE_SLOTS 1
 #define GS_DECODE_GO_AFTER   3
@@ -97,7 +98,8 @@ struct gs_decode_layout {
     int64_t qkv;       /* [2][q|k|v rows] float: without bias and rotation, as a sum of two vectors */
     int64_t attended;  /* split vector of n_head*d_head */
     int64_t activated; /* [n_active] split vectors of d_ff */
-    int64_t router;    /* [blocks][n_expert] float: parts of the router's logits */
+    int64_t router;    /* [GS_DECODE_ROUTER_SUMS][n_expert] int64: the router's logits, as a sum, in units */
+    int64_t unit;      /* float: units of 1, a power of two */
     int64_t partial;   /* [splits][n_head][d_head + 2] float: attention of a part of the keys */
     int64_t arrived;   /* [n_kv_head] uint32: splits done */
     int64_t bytes;
@@ -119,12 +121,13 @@ static inline
     struct gs_decode_layout at;
     int64_t n_qkv = (int64_t)(dims->n_head + 2 * dims->n_kv_head) * dims->d_head, next = 0;
     int64_t n_attended = (int64_t)dims->n_head * dims->d_head;
-    at.before = next, next += GS_DECODE_BEFORE * 4 * (int64_t)dims->d_model;
+    at.router = next, next += 8 * (int64_t)GS_DECODE_ROUTER_SUMS * GS_DECODE_EXPERTS;
+    at.unit = next, next += 128;
     at.middle = next, next += 2 * 4 * (int64_t)dims->d_model;
+    at.before = next, next += GS_DECODE_BEFORE * 4 * (int64_t)dims->d_model;
     at.qkv = next, next += 2 * 4 * n_qkv;
     at.attended = next, next += 6 * n_attended;
     at.activated = next, next += 6 * (int64_t)GS_DECODE_ACTIVE * dims->d_ff;
-    at.router = next, next += 4 * (int64_t)256 * dims->n_expert;
     at.partial = next, next += 4 * (int64_t)GS_DECODE_MAX_SPLIT * dims->n_head * (dims->d_head + 2);
     at.arrived = next, next += 4 * (int64_t)dims->n_kv_head;
     at.bytes = (next + 255) / 256 * 256;

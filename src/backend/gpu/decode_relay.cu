@@ -69,13 +69,13 @@ GS_DEVICE uint32_t interleave_codes(uint32_t codes)
             half = sign << 15 | magnitude << 6;
             break;
         case 1:
-            half = sign << 14 | magnitude << 3;
+            half = sign << 12 | magnitude << 3;
             break;
         case 2:
             half = sign << 9 | magnitude;
             break;
         default:
-            half = sign << 13 | magnitude << 10;
+            half = sign << 11 | (magnitude & 3) << 13 | magnitude >> 2 << 10;
         }
         word |= half << (16 * (i % 2));
     }

@@ -11,7 +11,6 @@
 /* Sums of strips that the warps of a block left for the end. */
 struct parts {
     float sum[WARPS][GS_DECODE_SEGMENTS][GS_DECODE_STRIP];
-    int32_t first[WARPS], count[WARPS]; /* strips of the sums */
 };
 
 GS_DEVICE int lane_of_thread(void)
@@ -161,18 +160,20 @@ struct weights_q8 {
 };
 
 /*
- * The 8 codes of a word as 4 pairs of bfloat16, value * 2^-126. Per half of the word, which holds every
- * second element: pair 0 has its sign in bit 15 and its magnitude in bits 8 ... 6, pair 1 in 14 and 5 ... 3,
- * pair 2 in 9 and 2 ... 0, pair 3 in 13 and 12 ... 10. Only one shift goes right: left ones are
- * multiplications, for which another pipe has room.
+ * The 8 codes of a word as 4 pairs of bfloat16, value * 2^-126: sign in bit 15, magnitude in bits 8 ... 6.
+ * Per half of the word, which holds every second element, pair 0 lies there, pair 1 three bits lower, pair 2
+ * six. Pair 3 has what is left: sign 11, magnitude 10, 14, 13. Seven bits to the right they are 4, 3, 7, 6,
+ * where 7 and 6 are in place; 2^5 brings 3 to 8, and 2^11, which is 4 to the left of where they came from, 4
+ * to 15. Masks and right shifts share a pipe; left shifts are multiplications, for which another has room.
  */
 GS_DEVICE void decode_word(uint32_t w, uint32_t pairs[4])
 {
-    const uint32_t sign = 0x80008000u, magnitude = 0x01c001c0u;
-    pairs[0] = w & (sign | magnitude);
-    pairs[1] = (w * 8 & magnitude) | (w * 2 & sign);
-    pairs[2] = w * 64 & (sign | magnitude);
-    pairs[3] = (w >> 4 & magnitude) | (w * 4 & sign);
+    const uint32_t pair = 0x81c081c0u;
+    uint32_t rest = w & 0x6c006c00u;
+    pairs[0] = w & pair;
+    pairs[1] = w * 8 & pair;
+    pairs[2] = w * 64 & pair;
+    pairs[3] = (rest >> 7) * 0x821 & pair;
 }
 
 /* 2^(byte - 127) of byte `index` of a word; byte 0 gives 0, which differs by less than anything counts. */
@@ -232,7 +233,7 @@ GS_DEVICE void add_columns(const float c[4], float rows[2])
 }
 
 /* A warp leaves its part of a strip. */
-GS_DEVICE void leave_part(struct parts *parts, int segment, int strip, const float c[4])
+GS_DEVICE void leave_part(struct parts *parts, int segment, const float c[4])
 {
     float rows[2];
     int warp = warp_of_thread(), lane = lane_of_thread();
@@ -241,34 +242,6 @@ GS_DEVICE void leave_part(struct parts *parts, int segment, int strip, const flo
         parts->sum[warp][segment][lane / 4] = rows[0];
         parts->sum[warp][segment][lane / 4 + 8] = rows[1];
     }
-    if (lane == 0) {
-        parts->first[warp] = strip - segment;
-        parts->count[warp] = segment + 1;
-    }
-}
-
-GS_DEVICE void clear_parts(struct parts *parts)
-{
-    if (gs_thread() < WARPS)
-        parts->count[gs_thread()] = 0;
-}
-
-/* The sum of a row of a strip over the warps, in their order. */
-GS_DEVICE float add_parts(const struct parts *parts, int strip, int row)
-{
-    float sum = 0.0f;
-    float part[WARPS];
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        int i = strip - parts->first[w];
-        bool has = (uint32_t)i < (uint32_t)parts->count[w];
-        float value = parts->sum[w][has ? i : 0][row];
-        part[w] = has ? value : 0.0f;
-    }
-#pragma unroll
-    for (int w = 0; w < WARPS; w++)
-        sum += part[w];
-    return sum;
 }
 
 /* The share of a warp of a stage, in chunks. */
@@ -291,6 +264,54 @@ GS_DEVICE struct share share_of_warp(int n)
     return share_among(n, gs_block(), gs_n_block());
 }
 
+/* A warp without a share leaves zeros, which are added. */
+GS_DEVICE void leave_nothing(struct parts *parts)
+{
+    const float zero[4] = {};
+    leave_part(parts, 0, zero);
+}
+
+/* Where the parts of a strip lie: those of warps `warp` ... `warp` + n - 1, the first in `segment`, the
+ * others in 0. */
+struct part_place {
+    int n;
+    uint32_t first, others; /* addresses; others: of the warp after the first */
+};
+
+GS_DEVICE struct part_place parts_of_strip(const struct parts *parts, const struct share *mine, int n_chunk,
+                                           int strip)
+{
+    struct part_place p;
+    uint32_t n = (uint32_t)mine->block_count, here = (uint32_t)mine->block_first;
+    uint32_t from = (uint32_t)(strip * n_chunk), end = from + (uint32_t)n_chunk;
+    from = from > here ? from - here : 0;
+    end = end - here < n ? end - here : n;
+    uint32_t warp = ((from + 1) * WARPS - 1) / n, last = (end * WARPS - 1) / n;
+    uint32_t segment = (uint32_t)strip - (here + n * warp / WARPS) / (uint32_t)n_chunk;
+    p.n = (int)(last - warp) + 1;
+    p.first = shared_address(parts->sum[warp][segment]);
+    p.others = shared_address(parts->sum[warp + 1 < WARPS ? warp + 1 : warp][0]);
+    return p;
+}
+
+/* The sum of a row of a strip over the warps, in their order. */
+GS_DEVICE float add_parts(const struct part_place &p, int row)
+{
+    const int STEP = GS_DECODE_SEGMENTS * GS_DECODE_STRIP * 4, AT_ONCE = 6;
+    float sum = load_shared_float(p.first + 4 * (uint32_t)row), part[AT_ONCE];
+    uint32_t others = p.others + 4 * (uint32_t)row;
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        part[i] = i + 1 < p.n ? load_shared_float(others + i * STEP) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        sum += part[i];
+#pragma unroll 1
+    for (int i = AT_ONCE; i + 1 < p.n; i++)
+        sum += load_shared_float(others + (uint32_t)(i * STEP));
+    return sum;
+}
+
 /* The rows that a block has a part of; at most one a thread. */
 struct rows {
     int first, n;
@@ -307,18 +328,20 @@ GS_DEVICE struct rows rows_of_block(const struct share *mine, int n_chunk)
 
 /* A thread's row among those that its block has a part of; found before the stream, used after it. */
 struct row_place {
-    int row, strip; /* row -1: none */
-    int starts;     /* has the block the strip's first chunk? 2: and the last one too */
+    int row;    /* -1: none */
+    int starts; /* has the block the strip's first chunk? 2: and the last one too */
+    struct part_place parts;
 };
 
-GS_DEVICE struct row_place place_of_row(const struct share *mine, int n_chunk)
+GS_DEVICE struct row_place place_of_row(const struct parts *parts, const struct share *mine, int n_chunk)
 {
     struct rows rows = rows_of_block(mine, n_chunk);
     struct row_place p;
     p.row = gs_thread() < rows.n ? rows.first + gs_thread() : -1;
-    p.strip = p.row / GS_DECODE_STRIP;
-    p.starts = p.strip * n_chunk >= mine->block_first;
-    p.starts += p.starts && (p.strip + 1) * n_chunk <= mine->block_first + mine->block_count;
+    int strip = (p.row >= 0 ? p.row : rows.first) / GS_DECODE_STRIP;
+    p.starts = strip * n_chunk >= mine->block_first;
+    p.starts += p.starts && (strip + 1) * n_chunk <= mine->block_first + mine->block_count;
+    p.parts = parts_of_strip(parts, mine, n_chunk, strip);
     return p;
 }
 
@@ -327,12 +350,12 @@ GS_DEVICE struct row_place place_of_row(const struct share *mine, int n_chunk)
  * writes scale * sum + add to `first`, one that has only later chunks scale * sum to `second`; where there is
  * none, `second` is zero.
  */
-GS_DEVICE void write_pair(const struct parts *parts, const struct row_place &place, float scale, float add,
-                          float *first, float *second, float *values)
+GS_DEVICE void write_pair(const struct row_place &place, float scale, float add, float *first, float *second,
+                          float *values)
 {
     if (place.row < 0)
         return;
-    float sum = add_parts(parts, place.strip, place.row % GS_DECODE_STRIP) * scale;
+    float sum = add_parts(place.parts, place.row % GS_DECODE_STRIP) * scale;
     if (place.starts)
         sum += add;
     (place.starts ? first : second)[place.row] = sum;
@@ -378,8 +401,8 @@ template <int N> GS_DEVICE float load_residual(struct residual *r, const float *
 #pragma unroll
         for (int j = 0; j < GS_DECODE_MAX_QUADS; j++) {
             int i = quad_of_thread(j);
-            part[v][j] =
-                i < n ? __ldcg((const float4 *)(from + v * n + i)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            part[v][j] = i < n ? __ldcg((const float4 *)(from + (uint32_t)(v * n + i)))
+                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
     float squares = 0.0f;
 #pragma unroll
@@ -406,12 +429,12 @@ GS_DEVICE void store_split(const struct residual *r, const struct norm_weights *
     for (int j = 0; j < GS_DECODE_MAX_QUADS; j++) {
         int i = quad_of_thread(j);
         if (i < n) {
-            uint32_t low[3], high[3];
+            uint32_t low[3], high[3], at = split_word((uint32_t)i, 0, 0, 1);
             split_pair(r->of[j].x * w->of[j].x * scale, r->of[j].y * w->of[j].y * scale, low);
             split_pair(r->of[j].z * w->of[j].z * scale, r->of[j].w * w->of[j].w * scale, high);
 #pragma unroll
             for (int k = 0; k < 3; k++)
-                *(uint2 *)(to + split_word(i, 0, k, 1)) = make_uint2(low[k], high[k]);
+                *(uint2 *)(to + at + 16 * k) = make_uint2(low[k], high[k]);
         }
     }
 }
