@@ -18,7 +18,8 @@
 #            and grids (bench_ceiling), the frontier of contexts, the time by stage where ncu is.
 #   large    the same, shorter, of the 120b.
 #   peer     llama.cpp beside it, 20b and 120b, where PEER names the folder of its llama-bench and llama-batched-bench.
-#            Its files are made for it; the 120b's folder is removed for that, since memory does not hold both.
+#            Its files are made for it; the 120b's folder is removed for that, since memory does not hold both. It takes
+#            100 s more than the rest leaves: PEER_SCALES=20b leaves it out.
 #
 # A section has a limit of seconds, and all of them together have BUDGET (480): what does not fit is not run, and says
 # so. At the end a table: figure, must, aim, seen, outcome, out of the sections' JSON (cuda_table.py). Exit code 0: every
@@ -150,7 +151,7 @@ repeats() {
 sanitize() {
     tool=$1
     shift
-    compute-sanitizer --tool "$tool" --error-exitcode 9 --kernel-name kns=gs_ "$@"
+    compute-sanitizer --tool "$tool" --error-exitcode 9 --kernel-regex kns=gs_ "$@"
 }
 
 sanitizers() {
@@ -174,7 +175,6 @@ sanitizers() {
 proof() {
     demo=models/demo/golden.safetensors
     finish 3 kernels-built
-    aside 90 prefill-kernels "$kernels/test_prefill" check
     if command -v compute-sanitizer >/dev/null; then
         # racecheck is slow: few rows, beside the rest
         aside 90 racecheck-batch-kernels sanitize racecheck "$kernels/test_batch" small 8 33
@@ -200,8 +200,8 @@ proof() {
     controls
     section 40 1 decode-kernels "$kernels/test_decode"
     section 40 1 batch-kernels "$kernels/test_batch"
+    section 40 1 prefill-kernels "$kernels/test_prefill" check small
     sanitizers
-    finish 1 prefill-kernels
 }
 
 # ------------------------------------------------------------------ full size
@@ -279,14 +279,18 @@ figures() {
     section 40 6 cuda-20b-decode-32k gate cuda-20b-decode-32k "$model"
     section 40 6 cuda-20b-prefill-2048 gate cuda-20b-prefill-2048 "$model"
     section 40 6 cuda-20b-prefill-8192 gate cuda-20b-prefill-8192 "$model"
-    section 40 2 depth-131k measured depth-131k "$model" -p 0 -n 32 -d 131000 -r 5
-    section 40 9 frontier measured frontier "$model" --frontier 512:65536 -n 32 -r 3
     section 15 24 kernels-120b "$kernels/bench_decode" 120b 512
+}
+
+# What the plots are drawn of: last, since a cut is least felt here.
+plots() {
     if command -v ncu >/dev/null; then
         section 30 1 stages stages
     else
         skip stages "ncu is not here"
     fi
+    section 40 9 frontier measured frontier "$model" --frontier 512:65536 -n 32 -r 3
+    section 40 2 frontier-131k measured frontier-131k "$model" -p 0 -n 32 -d 131000 -r 3
 }
 
 large() {
@@ -326,13 +330,19 @@ peer() {
     section 60 6 peer-20b peer_bench 20b 5
     section 40 2 peer-20b-batches peer_batches
     rm -f /dev/shm/peer-20b.gguf
-    if [ -n "$large" ]; then
+    case "$large ${PEER_SCALES:-20b 120b}" in
+    /*120b)
         rm -rf "$large"
         section 120 1 peer-file-120b peer_file scale:120b 120b
         section 90 6 peer-120b peer_bench 120b 3
         section 60 4 beside-120b-q8 measured beside-120b-q8 /dev/shm/peer-120b.gguf -p 2048 -n 128 -d 0,32768 -r 3
         rm -f /dev/shm/peer-120b.gguf
-    fi
+        ;;
+    esac
+}
+
+# Ours by gossamer bench, in the same sitting.
+beside() {
     section 30 4 beside-20b measured beside-20b "$model" -p 2048 -n 128 -d 0,32768 -r 5
     section 30 4 beside-20b-q8 measured beside-20b-q8 "$model" --weights q8 -p 2048 -n 128 -d 0,32768 -r 5
 }
@@ -473,6 +483,8 @@ fi
 if wants full; then full; fi
 if wants large; then large; fi
 if wants peer; then peer; fi
+if wants figures; then plots; fi
+if wants peer && [ -n "${PEER:-}" ]; then beside; fi
 settle
 "$python" bench/campaign/cuda_table.py "$logs" || failed=1
 echo "$(($(date +%s) - began)) s in all; logs and results: $logs"

@@ -134,7 +134,7 @@ static bool read_request(struct gs_relay *relay, struct gs_api_error *error)
     return count > 0 || would_wait(count);
 }
 
-/* *ended: libmicrohttpd has closed. */
+/* *ended: libmicrohttpd has closed; a reset says so too where it left some of the request unread. */
 static bool read_answer(struct gs_relay *relay, bool *ended)
 {
     if (relay->answer.size > 0)
@@ -144,8 +144,8 @@ static bool read_answer(struct gs_relay *relay, bool *ended)
         relay->answer.size = (size_t)count;
         relay->answers = true;
     }
-    *ended = count == 0;
-    return count >= 0 || would_wait(count);
+    *ended = count == 0 || (count < 0 && errno == ECONNRESET);
+    return count >= 0 || *ended || would_wait(count);
 }
 
 enum gs_relay_state gs_relay_run(struct gs_relay *relay, const struct pollfd polls[2], double now,

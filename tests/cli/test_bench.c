@@ -425,7 +425,10 @@ static void contexts_that_do_not_fit(void **state)
     options.d_head = 128;
     char *folder = test_folder_make();
     tiny_checkpoint_write(&options, folder);
-    if (gs_memory_available() < UINT64_C(40) << 30) {
+    uint64_t available = gs_memory_available();
+    if (available == 0 || available >= UINT64_C(40) << 30) {
+        print_message("  all of them fit here, or what is free is unknown: not tried\n");
+    } else {
         process_refuses(process_run("bench", folder, "-d", "1000k", "-n1", "-t1", "--precision", "exact"),
                         "the largest that fits is ");
         process_refuses(

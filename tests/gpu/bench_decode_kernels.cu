@@ -9,12 +9,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "decode_chosen.cuh"
 #include "decode_fixture.cuh"
-
-extern "C" {
-__global__ void gs_chosen_gate_up(const __grid_constant__ struct gs_gpu_args args);
-__global__ void gs_chosen_down(const __grid_constant__ struct gs_gpu_args args);
-}
 
 #define REPEAT 15
 

@@ -421,9 +421,11 @@ int main(int argc, char **argv)
     const struct shape shapes[] = {{"small", 2, 576, 16, 2, 8, 384, 272, 700, GS_GPU_BF16},
                                    {"q8", 2, 960, 24, 3, 128, 768, 528, 5000, GS_GPU_Q8},
                                    {"20b", 2, 2880, 64, 8, 32, 2880, 1008, 700, GS_GPU_BF16}};
+    int n_shape = 0;
     for (const struct shape &s : shapes) {
         if (argc > 1 && strcmp(argv[1], s.name) != 0)
             continue;
+        n_shape++;
         static struct test t;
         t = {};
         t.name = s.name;
@@ -437,6 +439,10 @@ int main(int argc, char **argv)
             test_rows(&t, n, 0);
         test_rows(&t, 40, 33);
         test_rows(&t, 64, 64);
+    }
+    if (n_shape == 0) {
+        printf("no shape is called %s: small, q8 and 20b are there\n", argv[1]);
+        return 2;
     }
     printf("%s\n", failures ? "WRONG" : "all is right");
     return failures != 0;

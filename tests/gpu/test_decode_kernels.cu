@@ -516,10 +516,17 @@ int main(int argc, char **argv)
         {{"20b", 2, 2880, 64, 8, 32, 2880, 8000, 1024, GS_GPU_BF16}, {1000}, 1},
         {{"20b-q8", 2, 2880, 64, 8, 32, 2880, 8000, 1024, GS_GPU_Q8}, {1000}, 1},
     };
+    int n_run = 0;
     for (const auto &test : tests)
         for (int i = 0; i < test.n_position; i++)
-            if (argc < 2 || strcmp(argv[1], test.shape.name) == 0)
+            if (argc < 2 || strcmp(argv[1], test.shape.name) == 0) {
                 check_shape(&test.shape, test.positions[i]);
+                n_run++;
+            }
+    if (n_run == 0) {
+        printf("no shape is called %s: small, wide, 20b and 20b-q8 are there\n", argv[1]);
+        return 2;
+    }
     printf(failures ? "%d WRONG\n" : "all right\n", failures);
     return failures > 0;
 }

@@ -153,8 +153,9 @@ static void sizes_are_bounded_whole_or_not(void **state)
         assert_int_equal(check_long(cases[i].start, cases[i].piece, most + 1, cases[i].end, &error),
                          GS_HEAD_BAD);
         assert_int_equal(error.status, cases[i].status);
-        assert_int_equal(check_long(cases[i].start, cases[i].piece, 2 * GS_HEAD_ENOUGH_BYTES, "", &error),
-                         GS_HEAD_BAD);
+        bool counted_whole = strcmp(cases[i].piece, "a&") == 0; /* once its line has ended, or is too long */
+        size_t too_many = counted_whole ? GS_HEAD_MAX_TARGET : most + 40;
+        assert_int_equal(check_long(cases[i].start, cases[i].piece, too_many, "", &error), GS_HEAD_BAD);
         assert_int_equal(error.status, cases[i].status);
     }
     assert_int_equal(check_long("", "\r\n", GS_HEAD_MAX_LINES, "", &error), GS_HEAD_BAD);

@@ -33,7 +33,7 @@ static gs_status start(struct gs_gpu_driver *common, struct gs_error *error)
     return status;
 }
 
-static const struct gs_gpu_call own_calls[] = {
+static const struct gs_gpu_own_call own_calls[] = {
 #define CALL(field, name, parameters) {#name, offsetof(struct gs_cuda_driver, field)},
     GS_CU_CALLS(CALL)
 #undef CALL

@@ -76,7 +76,7 @@ enum {
 struct gs_gpu_driver;
 
 /* A call that one vendor alone has: its name, and where its pointer stands in the vendor's driver. */
-struct gs_gpu_call {
+struct gs_gpu_own_call {
     const char *name;
     size_t at;
 };
@@ -87,10 +87,10 @@ struct gs_gpu_vendor {
     const char *needed;            /* "CUDA 12.4 or later": what a library that lacks a call is too old for */
     const char *const *file_names; /* tried in this order; the last is NULL */
     const char *const *call_names; /* in the order of GS_GPU_CALLS */
-    const struct gs_gpu_call *own; /* [n_own] */
-    size_t n_own, bytes;           /* bytes: of the vendor's driver */
-    const int *unsupported;        /* own results like GS_GPU_NO_DEVICE; the last is 0 */
-    const char *enter_name;        /* of the call behind gs_gpu.enter */
+    const struct gs_gpu_own_call *own; /* [n_own] */
+    size_t n_own, bytes;               /* bytes: of the vendor's driver */
+    const int *unsupported;            /* own results like GS_GPU_NO_DEVICE; the last is 0 */
+    const char *enter_name;            /* of the call behind gs_gpu.enter */
 
     /* Initialises the library once all calls are found. NULL: nothing to do. */
     gs_status (*start)(struct gs_gpu_driver *driver, struct gs_error *error);

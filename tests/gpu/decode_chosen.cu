@@ -1,8 +1,0 @@
-/*
- * E and F once more for the benchmark, with the choice of the experts made by an earlier kernel: what is left
- * is the four experts' matrix-vector products.
- */
-#define GS_DECODE_CHOSEN
-#define gs_decode_gate_up gs_chosen_gate_up
-#define gs_decode_down    gs_chosen_down
-#include "backend/gpu/decode_experts.cu"
