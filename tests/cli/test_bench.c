@@ -418,11 +418,7 @@ static void tables(void **state)
 static void contexts_that_do_not_fit(void **state)
 {
     (void)state;
-    struct tiny_options options = tiny_options_default();
-    options.max_ctx = 1 << 20;
-    options.n_layer = 8;
-    options.n_head = options.n_kv_head = 64;
-    options.d_head = 128;
+    struct tiny_options options = tiny_options_long_context();
     char *folder = test_folder_make();
     tiny_checkpoint_write(&options, folder);
     uint64_t available = gs_memory_available();

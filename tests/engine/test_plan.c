@@ -40,11 +40,7 @@ static void what_does_not(void **state)
 static void sessions_keep_to_it(void **state)
 {
     (void)state;
-    struct tiny_options options = tiny_options_default();
-    options.max_ctx = 1 << 20;
-    options.n_layer = 8;
-    options.n_head = options.n_kv_head = 64;
-    options.d_head = 128;
+    struct tiny_options options = tiny_options_long_context();
     char *folder = test_folder_make();
     struct gs_engine *engine;
     struct gs_session *session;

@@ -30,6 +30,16 @@ struct tiny_options tiny_options_default(void)
                                  .seed = 1};
 }
 
+struct tiny_options tiny_options_long_context(void)
+{
+    struct tiny_options options = tiny_options_default();
+    options.max_ctx = 1 << 20;
+    options.n_layer = 8;
+    options.n_head = options.n_kv_head = 64;
+    options.d_head = 128;
+    return options;
+}
+
 /* ---------------------------------------------------------------- random values */
 
 static uint64_t next_random(uint64_t *state)

@@ -25,6 +25,9 @@ struct tiny_options {
  */
 struct tiny_options tiny_options_default(void);
 
+/* Whose longest context takes 256 GiB of keys and values in float32. */
+struct tiny_options tiny_options_long_context(void);
+
 struct tiny_tensor {
     char name[128];
     enum gs_dtype dtype;
