@@ -150,6 +150,8 @@ NVCC_FLAGS  := -O3 -std=c++17 -Isrc
 NVCC_ARCHS   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
 $(BUILD)/src/backend/gpu/decode_%.fatbin $(BUILD)/src/backend/gpu/batch_%.fatbin: \
     NVCC_ARCHS = $(foreach a,$(CUDA_NEWER),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_90,code=compute_90
+# Programs of single kernels, which need a device to run (bench/campaign/cuda.sh): compiled, so that they keep up.
+CUDA_PROGRAMS := $(patsubst %.cu,$(BUILD)/%.ptx,$(wildcard bench/*.cu tests/gpu/*.cu))
 LIB_SRC := $(filter-out src/backend/cuda/modules_absent.c,$(LIB_SRC))
 LIB_OBJ := $(filter-out $(BUILD)/src/backend/cuda/modules_absent.o,$(LIB_OBJ)) $(BUILD)/src/backend/cuda/modules.o
 else ifeq ($(filter clean lint lint-layers format,$(MAKECMDGOALS)),)
@@ -230,6 +232,10 @@ $(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
 $(BUILD)/%.fatbin: %.cu
 	@mkdir -p $(@D)
 	$(call say,nvcc,$<)$(NVCC) $(NVCC_FLAGS) $(NVCC_ARCHS) -MD -MF $(@:.fatbin=.fatbin.d) -fatbin $< -o $@
+
+$(BUILD)/%.ptx: %.cu
+	@mkdir -p $(@D)
+	$(call say,nvcc,$<)$(NVCC) -std=c++17 -Isrc -Iinclude -arch=compute_90a -MD -MF $(@:.ptx=.ptx.d) -ptx $< -o $@
 
 $(BUILD)/src/backend/cuda/modules.S: $(CUDA_FATBIN) scripts/embed-kernels.sh
 	@mkdir -p $(@D)
@@ -371,7 +377,7 @@ $(BUILD)/tests/hub/%: $(BUILD)/tests/hub/%.o $(SUPPORT_OBJ) $(HUB_OBJ) $(BUILD)/
 $(BUILD)/tests/server/%: $(BUILD)/tests/server/%.o $(SUPPORT_OBJ) $(SERVE_OBJ) $(BUILD)/libgossamer.a
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(SERVE_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
 
-check: all check-unit check-campaign
+check: all check-unit check-campaign $(CUDA_PROGRAMS)
 
 check-unit: $(BUILD)/gossamer $(TEST_BIN)
 	@sh scripts/run-tests.sh $(BUILD) $(TEST_BIN)
@@ -380,6 +386,7 @@ check-unit: $(BUILD)/gossamer $(TEST_BIN)
 check-campaign: $(BUILD)/gossamer
 	@GOSSAMER=$(abspath $(BUILD)/gossamer) python3 tests/campaign/test_device.py
 	@python3 tests/campaign/test_judge.py
+	@python3 tests/campaign/test_cuda_table.py
 
 # The server with real clients: needs build/venv (scripts/setup.sh --server). LOAD_SECONDS and LOAD_STREAMS
 # lengthen the load test (docs/server.md).

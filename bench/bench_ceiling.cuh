@@ -91,7 +91,6 @@ template <int CHUNK> GS_DEVICE struct ceiling_place ceiling_place_of_warp(void)
 
 GS_DEVICE void ceiling_prepare(const struct ceiling_place *p, int n_vector)
 {
-    clear_parts(&p->block->parts);
     if (gs_thread() == 0) {
         for (int i = 0; i < n_vector; i++)
             barrier_init(p->vector_bars + 8 * i);
@@ -134,7 +133,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     stream_fill<CEILING_DENSE>(place.ring, place.bars, 0, CEILING_SLOTS, mine.count, policy, next);
     gs_let_next_start();
     ceiling_prepare(&place, 1);
-    struct row_place row = place_of_row(&mine, args.n_chunk);
+    struct row_place row = place_of_row(&place.block->parts, &mine, args.n_chunk);
     gs_wait_for_previous();
     float add = 0.0f, scale = 1.0f;
     if (args.before && row.row >= 0)
@@ -166,7 +165,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
             chunk = 0;
             take();
             if (!args.flat) {
-                leave_part(&place.block->parts, segment++, strip++, sum);
+                leave_part(&place.block->parts, segment++, sum);
                 return;
             }
             float whole[2];
@@ -178,12 +177,14 @@ __global__ static void __launch_bounds__(THREADS, 2)
         });
     if (args.flat)
         return;
-    if (chunk > 0 && mine.count > 0) {
+    if (mine.count == 0) {
+        leave_nothing(&place.block->parts);
+    } else if (chunk > 0) {
         take();
-        leave_part(&place.block->parts, segment, strip, sum);
+        leave_part(&place.block->parts, segment, sum);
     }
     gs_sync();
-    write_pair(&place.block->parts, row, scale, add, args.out, args.out + 16 * args.n_strip, nullptr);
+    write_pair(row, scale, add, args.out, args.out + 16 * args.n_strip, nullptr);
 }
 
 /* Attention over an empty context: the queries (a pair's first elements) as a split vector. */
@@ -389,45 +390,52 @@ __global__ static void __launch_bounds__(THREADS, 2)
     ceiling_gate_up(const __grid_constant__ struct ceiling_expert_args args)
 {
     struct ceiling_place place = ceiling_place_of_warp<CEILING_EXPERT>();
-    int strip0, strips, first, count;
+    int strip0, strips;
     share_of(N * args.n_strip, gs_block(), gs_n_block(), &strip0, &strips);
-    share_of(strips * args.n_chunk, warp_of_thread(), WARPS, &first, &count);
+    struct share mine; /* of the block's chunks */
+    mine.block_first = 0, mine.block_count = strips * args.n_chunk;
+    share_of(mine.block_count, warp_of_thread(), WARPS, &mine.first, &mine.count);
+    bool has_unit = gs_thread() < strips * 8;
+    struct part_place parts =
+        parts_of_strip(&place.block->parts, &mine, args.n_chunk, has_unit ? gs_thread() / 8 : 0);
     stream_prepare<CEILING_SLOTS>(place.bars);
     ceiling_prepare(&place, 0);
     gs_let_next_start();
     gs_wait_for_previous();
     struct ceiling_choice choice = ceiling_load_choice<N>(args);
     ceiling_stream<LOADS, ceiling_gate_up_chunks<N>> stream = {
-        place.ring, place.bars, count, policy_read_once(), {}};
+        place.ring, place.bars, mine.count, policy_read_once(), {}};
     stream.next.weights = args.weights;
     stream.next.choice = choice;
     stream.next.matrix = args.n_strip * args.n_chunk;
-    stream.next.seek(strip0 * args.n_chunk + first);
+    stream.next.seek(strip0 * args.n_chunk + mine.first);
     stream.start();
     float scale = ceiling_take_pair(&place, args.in, args.norm, args.d_model, CEILING_SCALE);
     uint32_t operand = operand_of(shared_address(place.vector));
-    int strip = first / args.n_chunk, chunk = first % args.n_chunk, segment = 0;
+    int chunk = mine.first % args.n_chunk, segment = 0;
     float sum[4] = {};
     stream.run(
         operand, sum, [&](void) { return 6 * chunk; },
         [&](void) {
             if (++chunk < args.n_chunk)
                 return;
-            leave_part(&place.block->parts, segment++, strip++, sum);
+            leave_part(&place.block->parts, segment++, sum);
             sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
             chunk = 0;
         });
-    if (chunk > 0 && count > 0)
-        leave_part(&place.block->parts, segment, strip, sum);
+    if (mine.count == 0)
+        leave_nothing(&place.block->parts);
+    else if (chunk > 0)
+        leave_part(&place.block->parts, segment, sum);
     gs_sync();
-    if (gs_thread() >= strips * 8)
+    if (!has_unit)
         return;
     int global_unit = strip0 * 8 + gs_thread(), slot = global_unit / args.d_ff,
         unit = global_unit % args.d_ff;
     const float *bias = args.bias + (int64_t)ceiling_pick<N>(choice.expert, slot) * 2 * args.d_ff + 2 * unit;
     float factor = CEILING_UNSCALE * scale;
-    float gate = add_parts(&place.block->parts, gs_thread() / 8, gs_thread() % 8) * factor + bias[0];
-    float up = add_parts(&place.block->parts, gs_thread() / 8, gs_thread() % 8 + 8) * factor + bias[1];
+    float gate = add_parts(parts, gs_thread() % 8) * factor + bias[0];
+    float up = add_parts(parts, gs_thread() % 8 + 8) * factor + bias[1];
     ceiling_store_activation(args.activated, args.d_ff, args.first + slot, unit, gate, up);
 }
 
@@ -477,7 +485,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     stream.next.seek(mine.first);
     stream.start();
     gs_let_next_start();
-    struct row_place row = place_of_row(&mine, N * args.n_chunk);
+    struct row_place row = place_of_row(&place.block->parts, &mine, N * args.n_chunk);
     gs_sync();
     gs_wait_for_previous();
     uint32_t bytes = (uint32_t)args.d_ff * 6;
@@ -493,7 +501,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
             add += choice.weight[k] * args.bias[(int64_t)choice.expert[k] * args.d_model + row.row];
     }
     uint32_t operand = operand_of(shared_address(place.vector));
-    int strip = mine.first / (N * args.n_chunk), rest = mine.first % (N * args.n_chunk), segment = 0;
+    int rest = mine.first % (N * args.n_chunk), segment = 0;
     int slot = rest / args.n_chunk, chunk = rest % args.n_chunk;
     float sum[4] = {}, total[4] = {};
     for (int i = 0; i < N; i++)
@@ -516,16 +524,18 @@ __global__ static void __launch_bounds__(THREADS, 2)
             slot = slot + 1 == N ? 0 : slot + 1;
             if (slot > 0)
                 return;
-            leave_part(&place.block->parts, segment++, strip++, total);
+            leave_part(&place.block->parts, segment++, total);
             total[0] = total[1] = total[2] = total[3] = 0.0f;
         });
-    if (mine.count > 0 && (chunk > 0 || slot > 0)) {
+    if (mine.count == 0) {
+        leave_nothing(&place.block->parts);
+    } else if (chunk > 0 || slot > 0) {
         if (chunk > 0)
             weigh();
-        leave_part(&place.block->parts, segment, strip, total);
+        leave_part(&place.block->parts, segment, total);
     }
     gs_sync();
-    write_pair(&place.block->parts, row, CEILING_UNSCALE, add, args.out, args.out + args.d_model, nullptr);
+    write_pair(row, CEILING_UNSCALE, add, args.out, args.out + args.d_model, nullptr);
 }
 
 #endif

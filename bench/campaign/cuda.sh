@@ -259,6 +259,16 @@ gate() {
     "$python" bench/campaign/cuda_table.py --gate "$logs/$1.json"
 }
 
+# What a person sees: 700 tokens of run, the likeliest and drawn.
+run_rates() {
+    for temp in 0 1; do
+        "$build/gossamer" run "$model" --backend cuda --raw -p "Once upon a time, " --ignore-stop --stats -n 700 --seed 5 \
+            --temp $temp >/dev/null 2>"$logs/run-$temp.txt" || return 1
+        echo "temperature $temp: $(grep -a 'tok/s' "$logs/run-$temp.txt" | tail -n 1)"
+        grep -aq 'tok/s' "$logs/run-$temp.txt" || return 1
+    done
+}
+
 # measured NAME ARGUMENTS...: a run of gossamer bench whose JSON is kept.
 measured() {
     name=$1
@@ -275,6 +285,7 @@ figures() {
     section 80 44 speed-20b "$build/bench/bench_cuda" "$model" fast native 5 128,1000,8192,32768,130000 \
         512,1024,2048,8192 2,4,8,16,32,64,64@8192,64@32768 "$logs/speed-20b.json"
     section 40 14 speed-20b-q8 "$build/bench/bench_cuda" "$model" fast q8 5 128,32768 1024 8,64 "$logs/speed-20b-q8.json"
+    section 20 2 run-20b run_rates
     section 40 6 cuda-20b-decode gate cuda-20b-decode "$model"
     section 40 6 cuda-20b-decode-32k gate cuda-20b-decode-32k "$model"
     section 40 6 cuda-20b-prefill-2048 gate cuda-20b-prefill-2048 "$model"
@@ -299,7 +310,7 @@ large() {
     section 40 20 ceiling-120b ceiling 120b
     section 40 12 speed-120b "$build/bench/bench_cuda" "$large" fast native 5 128 2048 8 "$logs/speed-120b.json"
     section 40 12 speed-120b-q8 "$build/bench/bench_cuda" "$large" fast q8 5 128 2048 8 "$logs/speed-120b-q8.json"
-    section 40 6 cuda-120b-decode gate cuda-120b-decode "$large"
+    section 75 6 cuda-120b-decode gate cuda-120b-decode "$large"
 }
 
 # ------------------------------------------------------------------ llama.cpp

@@ -10,7 +10,6 @@ A figure whose section was not run is "not measured", and no miss: the section's
 """
 import json
 import re
-import statistics
 import sys
 from pathlib import Path
 
@@ -71,15 +70,6 @@ class Logs:
         raise Missing("peer-batches.jsonl")
 
 
-def share_of_gate(logs, name, row):
-    """Of the campaign's runs: bytes a second, keys and values counted, over the streaming read."""
-    rates = [found["gb_per_second"]["median"] for run in logs.json(name)["runs"] for found in run["rows"]
-             if found["name"] == row]
-    if not rates:
-        raise Missing(name)
-    return 100.0 * statistics.median(rates) / logs.read()
-
-
 def share_at(logs, depth):
     """Of bench_cuda's chain: a token's weights, and 2 x 8 x 64 bfloat16 in each of 24 layers for each token that it sees."""
     keys_values = 12 * 2048 * (depth + 128)
@@ -113,8 +103,7 @@ FIGURES = [
     ("120b q8, one stream", "tokens/s", None, None, speed("speed-120b-q8.json", CHAIN)),
     ("four experts of a layer, cold", "% of read", 60, 85,
      lambda logs: logs.pattern("kernels-20b.log", r"^four experts, chained .* ([\d.]+) %")),
-    ("20b native at 32,768, with keys and values", "% of read", 50, 75,
-     lambda logs: share_of_gate(logs, "cuda-20b-decode-32k.json", "tg64 @ d32768")),
+    ("20b native at 32,768, with keys and values", "% of read", 50, 75, lambda logs: share_at(logs, 32768)),
     ("20b native at 130,000, with keys and values", "% of read", 50, 75, lambda logs: share_at(logs, 130000)),
     ("20b, 8 timelines", "tokens/s", 2500, 3500, speed("speed-20b.json", "batch of 8, in all")),
     ("the same, tokens chosen on the device", "tokens/s", None, None,
@@ -127,6 +116,9 @@ FIGURES = [
     ("first token of a prompt of 1,024", "ms", -60, -25,
      lambda logs: logs.row("speed-20b.json", "prompt of 1024, first token after", "milliseconds")),
     ("loading the 20b", "s", -4, -1.5, lambda logs: logs.row("speed-20b.json", "load", "seconds")),
+    ("the same, share of the rate of pinned copies", "%", 60, None,
+     lambda logs: 100.0 * logs.row("speed-20b.json", "load, of the file", "gb_per_second") /
+     logs.row("speed-20b.json", "host to device, pinned", "gb_per_second")),
     ("cosine, exact: demo, single steps", "", 0.99999, None, cosine_of("demo-steps-exact")),
     ("cosine, exact: 20b, single steps", "", 0.99999, None, cosine_of("full-steps-exact")),
     ("cosine, fast: 20b, single steps", "", 0.99999, None, cosine_of("full-steps-fast")),

@@ -50,7 +50,10 @@ static_assert(VECTOR_BYTES >= N_ATTENDED * 6 && VECTOR_BYTES >= (int)sizeof(stru
 struct persistent_shared {
     uint64_t bars[WARPS * MAX_SLOTS + 1]; /* rings, then the vector's */
     float squares[WARPS];
-    struct parts parts;
+    union {
+        struct router_sums sums; /* until the choice is made */
+        struct parts parts;
+    };
     float values[THREADS]; /* C: this block's rows */
     float logits[WARPS][GS_DECODE_EXPERTS];
     float weights[WARPS][ACTIVE]; /* of the chosen experts; each warp its own */
@@ -109,6 +112,7 @@ template <class Weights, int SLOTS> struct persistent {
         stream_prepare<SLOTS>(ring.bars);
         if (gs_thread() == 0) {
             block->is_late = 0;
+            keep_norm(&block->choice.norm, args.dims);
             barrier_init(vector_bar);
             barrier_init_fence();
         }
@@ -276,7 +280,7 @@ template <class Weights, int SLOTS> struct persistent {
         multiply_dense<QKV_CHUNKS>(&mine, own, following);
         gs_sync();
         float *out = (float *)(base + at.qkv), scale = norm_scale(block->squares, args.dims);
-        if (gs_block() == gs_n_block() - 1)
+        if (gs_block() == gs_n_block() - 1 && warp_of_thread() == 0)
             clear_router(view_of(), scale);
         write_pair(place_of_row(&block->parts, &mine, QKV_CHUNKS), scale, 0.0f, out, out + N_QKV, nullptr);
         arrive_all();
@@ -399,7 +403,7 @@ template <class Weights, int SLOTS> struct persistent {
 #pragma unroll
             for (int w = 0; w < WARPS; w++)
                 sum += block->logits[w][e];
-            add_to_router(view_of(), e, sum, unit);
+            add_units(router_sums_of_block(view_of()) + e, router_units(sum, unit));
         }
     }
 
@@ -468,7 +472,9 @@ template <class Weights, int SLOTS> struct persistent {
         load_norm(&norm, w.mlp_norm, D_MODEL);
         router.early(w.router_bias, args.dims.n_expert);
         wait_all();
-        choose_from(view, &x, router, &block->choice, route);
+        load_choice(view, &x, &block->choice, &block->sums);
+        gs_sync();
+        choose_from(view, router, &block->choice, &block->sums, route);
         float scale = norm_scale(block->choice.squares, args.dims);
         /* Biases are asked for before the chunks: behind these they would wait for all of them. */
         int global_unit = strip0 * 8 + gs_thread(), slot_of_unit = global_unit / D_FF;
@@ -495,7 +501,7 @@ template <class Weights, int SLOTS> struct persistent {
         following.next.weights = w.down, following.next.route = route;
         following.next.n_chunk = DOWN_CHUNKS, following.next.n_strip = STRIPS;
         following.next.slot0 = part_of_down() * PER_PART;
-        following.next.seek(down.first);
+        following.next.set(following.next.seek(down.first));
         following.left = down.count;
         ring_fill<SLOT, SLOTS, EXPERT_BYTES, EXPERT_BYTES>(&ring, own, following);
         leave_weights(block->weights[warp_of_thread()], route);
@@ -524,7 +530,8 @@ template <class Weights, int SLOTS> struct persistent {
             struct part_place sums = parts_of_strip(&block->parts, &mine, UP_CHUNKS, gs_thread() / 8);
             float gate = add_parts(sums, gs_thread() % 8) * factor + bias.x;
             float up = add_parts(sums, gs_thread() % 8 + 8) * factor + bias.y;
-            store_activation(base + at.activated, D_FF, slot_of_unit, unit, swiglu(args.dims, gate, up));
+            store_activation((uint16_t *)(base + at.activated) + place_of_unit(D_FF, slot_of_unit, unit),
+                             swiglu(args.dims.swiglu_limit, args.dims.swiglu_alpha, gate, up));
         }
         *add = residual;
 #pragma unroll

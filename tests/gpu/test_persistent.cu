@@ -16,13 +16,17 @@ static void run_in_place(const struct model *m, enum gs_gpu_stage stage, int32_t
                          cudaStream_t stream)
 {
     struct gs_persistent_args a = persistent_args(m, NULL);
+    struct gs_gpu_row row;
     if (stage != GS_GPU_ATTENTION_IN && stage != GS_GPU_HEAD)
         return;
+    CHECK(cudaMemcpy(&row, m->scratch.rows, sizeof row, cudaMemcpyDeviceToHost));
     a.first_layer = layer;
     a.n_layer = stage == GS_GPU_ATTENTION_IN;
     a.n_token = stage == GS_GPU_HEAD;
     CHECK(gs_persistent_launch(&a, m->machine.n_sm, stream));
     check_in_time(&a);
+    /* The head's launch has gone on to the next position, where the graph's kernels stay. */
+    CHECK(cudaMemcpy(m->scratch.rows, &row, sizeof row, cudaMemcpyHostToDevice));
 }
 
 #define run_stage run_in_place

@@ -74,6 +74,13 @@ __attribute__((format(printf, 1, 2))) static int note(const char *format, ...)
     return result;
 }
 
+/* What the machine is said to have, unless the environment says otherwise. */
+static int environment(const char *name, int usual)
+{
+    const char *value = getenv(name);
+    return value ? atoi(value) : usual;
+}
+
 static uint64_t take(size_t bytes)
 {
     uint64_t at = ARENA_AT + state.used;
@@ -91,7 +98,7 @@ CALL(cuInit, unsigned flags)
 }
 CALL(cuDriverGetVersion, int *version)
 {
-    *version = 13000;
+    *version = environment("CUDA_SAID_VERSION", 13000);
     return note("cuDriverGetVersion\n");
 }
 CALL(cuGetErrorName, int result, const char **text)
@@ -106,7 +113,7 @@ CALL(cuGetErrorString, int result, const char **text)
 }
 CALL(cuDeviceGetCount, int *count)
 {
-    *count = 2;
+    *count = environment("CUDA_SAID_DEVICES", 2);
     return note("cuDeviceGetCount\n");
 }
 CALL(cuDeviceGet, int *device, int ordinal)
@@ -121,7 +128,12 @@ CALL(cuDeviceGetName, char *name, int size, int device)
 }
 CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
 {
-    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : attribute == 97 ? 232448 : 1;
+    int capability = environment("CUDA_SAID_CAPABILITY", 90);
+    *value = attribute == 75   ? capability / 10
+             : attribute == 76 ? capability % 10
+             : attribute == 16 ? 132
+             : attribute == 97 ? 232448
+                               : 1;
     return note("cuDeviceGetAttribute(%d, %d)\n", attribute, device);
 }
 CALL(cuDeviceTotalMem_v2, size_t *bytes, int device)

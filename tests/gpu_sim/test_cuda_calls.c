@@ -10,6 +10,7 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* In place of the program's own: the test is of the calls, not of kernels. */
@@ -156,8 +157,42 @@ static void calls_are_these(void **state)
     assert_string_equal(found, expected);
 }
 
+/* A driver older than the build, a device older than the kernels, none, one that is not there. */
+static void what_is_wrong_is_named(void **state)
+{
+    static const struct {
+        const char *name, *value;
+        int device;
+        gs_status status;
+        const char *message;
+    } wrongs[] = {
+        {"CUDA_SAID_VERSION", "12080", 0, GS_UNSUPPORTED,
+         "the CUDA driver here is of version 12.8: this build needs 13.0 or later"},
+        {"CUDA_SAID_CAPABILITY", "75", 1, GS_UNSUPPORTED,
+         "CUDA device 1 has compute capability 7.5: the kernels need 8.0 or later"},
+        {"CUDA_SAID_DEVICES", "0", 0, GS_UNSUPPORTED, "CUDA driver sees no device"},
+        {"CUDA_SAID_DEVICES", "3", 3, GS_INVALID_ARGUMENT, "devices 0 to 2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+        struct gs_gpu *gpu = NULL;
+        struct gs_gpu_machine machine;
+        struct gs_error error;
+        char description[300];
+        setenv(wrongs[i].name, wrongs[i].value, 1);
+        assert_fails(gs_cuda_api.open(wrongs[i].device, &gpu, &machine, &error), wrongs[i].status,
+                     wrongs[i].message, &error);
+        assert_null(gpu);
+        assert_false(gs_cuda_api.probe(wrongs[i].device, description, sizeof description));
+        assert_non_null(strstr(description, wrongs[i].message));
+        assert_null(strchr(description, '\n'));
+        unsetenv(wrongs[i].name);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_are_these)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_are_these),
+                                       cmocka_unit_test(what_is_wrong_is_named)};
     return cmocka_run_group_tests(tests, open_stand_in, remove_files);
 }

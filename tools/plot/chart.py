@@ -126,8 +126,9 @@ def threads_text(count):
 def machine_text(run):
     """The machine and the build of a run, in a line."""
     machine = run["machine"]
+    kernels = f' ({run["isa"]})' if run["isa"] else ""  # a GPU's have no name
     return (
-        f'{machine["processor"]}, {machine["processors"]} processors, {run["backend"]} ({run["isa"]}), '
+        f'{machine["processor"]}, {machine["processors"]} processors, {run["backend"]}{kernels}, '
         f'{run["when"][:10]}, load {machine["load_average"][0]:.1f}'
     )
 

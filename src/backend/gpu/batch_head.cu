@@ -79,6 +79,15 @@ GS_DEVICE void feed_rows(const struct gs_gpu_args &args, int n, int n_chunk, uin
     }
 }
 
+template <int TILES> GS_DEVICE void clear_sums(float sum[STRIPS][TILES][4])
+{
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++)
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+            sum[s][t][0] = sum[s][t][1] = sum[s][t][2] = sum[s][t][3] = 0.0f;
+}
+
 template <int TILES>
 GS_DEVICE void write_logits(const struct gs_gpu_args &args, int strip, const float *scale,
                             const float sum[TILES][4])
@@ -98,6 +107,19 @@ GS_DEVICE void write_logits(const struct gs_gpu_args &args, int strip, const flo
         }
 }
 
+/* For all of the block. */
+GS_DEVICE void init_bars(const uint64_t *weights, int n_weights, const uint64_t *rows, int n_rows)
+{
+    if (gs_thread() == 0) {
+        for (int i = 0; i < n_weights; i++)
+            barrier_init(shared_address(weights + i));
+        for (int i = 0; i < n_rows; i++)
+            barrier_init(shared_address(rows + i));
+        barrier_init_fence();
+    }
+    gs_sync();
+}
+
 /* Grid: a block a multiprocessor. */
 template <int TILES, class Form> GS_DEVICE void head(const struct gs_gpu_args &args)
 {
@@ -113,14 +135,7 @@ template <int TILES, class Form> GS_DEVICE void head(const struct gs_gpu_args &a
     int mine = gs_block() < n_group ? (n_group - gs_block() - 1) / gs_n_block() + 1 : 0, n = mine * n_chunk;
     uint32_t x = shared_address(dynamic), bar = shared_address(bars + warp * SLOTS);
     uint32_t ring = x + (uint32_t)(X_SLOTS * X + warp * SLOTS * STRIPS * Form::CHUNK);
-    if (gs_thread() == 0) {
-        for (int i = 0; i < WARPS_H * SLOTS; i++)
-            barrier_init(shared_address(bars + i));
-        for (int i = 0; i < X_SLOTS; i++)
-            barrier_init(shared_address(full + i));
-        barrier_init_fence();
-    }
-    gs_sync();
+    init_bars(bars, WARPS_H * SLOTS, full, X_SLOTS);
     gs_let_next_start();
     struct head_feed<Form> feed = {
         (const uint8_t *)m.relaid, NULL, n_strip, n_chunk, gs_block(), 0, 0
@@ -147,11 +162,7 @@ template <int TILES, class Form> GS_DEVICE void head(const struct gs_gpu_args &a
     };
     for (int group = gs_block(), left = n; group < n_group; group += gs_n_block()) {
         float sum[STRIPS][TILES][4];
-#pragma unroll
-        for (int s = 0; s < STRIPS; s++)
-#pragma unroll
-            for (int t = 0; t < TILES; t++)
-                sum[s][t][0] = sum[s][t][1] = sum[s][t][2] = sum[s][t][3] = 0.0f;
+        clear_sums<TILES>(sum);
         for (int chunk = 0; chunk < n_chunk; chunk++, left--) {
             uint32_t weights = ring + (uint32_t)(at.slot * STRIPS * Form::CHUNK);
             barrier_wait(bar + 8 * (uint32_t)at.slot, at.phase);

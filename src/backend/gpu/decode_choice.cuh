@@ -14,7 +14,15 @@
 
 struct choice_shared {
     __align__(16) float squares[WARPS];
-    __align__(16) float logits[GS_DECODE_EXPERTS]; /* without the norm's factor and the bias */
+    __align__(16) float unit[4]; /* of the router's sums; the first counts */
+    struct norm_kept norm;
+    __align__(16) float scale; /* the norm's factor */
+    float limit, alpha;        /* of the activation */
+};
+
+/* The router's sums, which lie here until a block has made the choice. */
+struct router_sums {
+    __align__(16) long long of[GS_DECODE_ROUTER_SUMS * GS_DECODE_EXPERTS];
 };
 
 struct route {
@@ -65,13 +73,14 @@ GS_DEVICE float *router_unit_at(const struct gs_gpu_args &args)
     return (float *)((uint8_t *)args.s.decode + gs_decode_layout_of(&args.dims).unit);
 }
 
-/* A, one block: `scale` is the factor of the norm before. */
+/* A, one warp: `scale` is the factor of the norm before. */
 GS_DEVICE void clear_router(const struct gs_gpu_args &args, float scale)
 {
     uint32_t exponent = gs_bits_of_float(scale) >> 23 & 255u;
-    for (int i = gs_thread(); i < GS_DECODE_ROUTER_SUMS * args.dims.n_expert; i += THREADS)
+#pragma unroll 1
+    for (int i = lane_of_thread(); i < GS_DECODE_ROUTER_SUMS * args.dims.n_expert; i += 32)
         router_sums(args)[i] = 0;
-    if (gs_thread() == 0)
+    if (lane_of_thread() == 0)
         *router_unit_at(args) = gs_float_of_bits((exponent < 160 ? exponent + 32 : 192) << 23);
 }
 
@@ -80,12 +89,20 @@ GS_DEVICE float router_unit(const struct gs_gpu_args &args)
     return load_fresh(router_unit_at(args));
 }
 
-/* C: a block's part of an expert's logit. */
-GS_DEVICE void add_to_router(const struct gs_gpu_args &args, int expert, float part, float unit)
+/* C: a block's part of an expert's logit, and where the block adds its parts. */
+GS_DEVICE long long router_units(float part, float unit)
 {
-    long long *to = router_sums(args) + gs_block() % GS_DECODE_ROUTER_SUMS * args.dims.n_expert + expert;
-    long long units = __float2ll_rn(fminf(fmaxf(part * unit, -0x1p54f), 0x1p54f));
-    atomicAdd((unsigned long long *)to, (unsigned long long)units);
+    return __float2ll_rn(fminf(fmaxf(part * unit, -0x1p54f), 0x1p54f));
+}
+
+GS_DEVICE void add_units(long long *to, long long units)
+{
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(units) : "memory");
+}
+
+GS_DEVICE long long *router_sums_of_block(const struct gs_gpu_args &args)
+{
+    return router_sums(args) + gs_block() % GS_DECODE_ROUTER_SUMS * args.dims.n_expert;
 }
 
 /* ---------------------------------------------------------------- the choice */
@@ -100,30 +117,18 @@ GS_DEVICE void sort_order(struct route *r)
 }
 
 /*
- * C's sums to shared memory, by one warp of a block: if all warps of all blocks asked for these few lines,
- * the L2 cache would take 2 us to answer.
+ * C's sums to shared memory, 16 bytes a thread: if all warps of all blocks asked for these few lines, the L2
+ * cache would take 2 us to answer. They come while the residual stream does: loads to registers the compiler
+ * would put behind those, and a block would wait twice. Until copies_wait and a barrier of the block.
  */
-template <int LANE> GS_DEVICE void load_router(const struct gs_gpu_args &args, float *logits)
+GS_DEVICE void fetch_router(const struct gs_gpu_args &args, struct choice_shared *block,
+                            struct router_sums *sums)
 {
-    long long part[GS_DECODE_ROUTER_SUMS][LANE];
-    int first = LANE * lane_of_thread(), n_expert = args.dims.n_expert;
-    if (first >= n_expert)
-        return;
-    const long long *from = router_sums(args) + first;
-#pragma unroll
-    for (int i = 0; i < GS_DECODE_ROUTER_SUMS; i++, from += n_expert)
-#pragma unroll
-        for (int j = 0; j < LANE; j++)
-            part[i][j] = __ldcg(from + j);
-    float inverse = gs_float_of_bits(0x7f000000u - gs_bits_of_float(router_unit(args)));
-#pragma unroll
-    for (int j = 0; j < LANE; j++) {
-        long long all = part[0][j];
-#pragma unroll
-        for (int i = 1; i < GS_DECODE_ROUTER_SUMS; i++)
-            all += part[i][j];
-        logits[first + j] = __ll2float_rn(all) * inverse;
-    }
+    int n = GS_DECODE_ROUTER_SUMS * args.dims.n_expert / 2;
+    if (gs_thread() < n)
+        copy_16(shared_address(sums->of + 2 * gs_thread()), router_sums(args) + 2 * gs_thread());
+    if (gs_thread() == n)
+        copy_16(shared_address(block->unit), router_unit_at(args));
 }
 
 /* A lane's experts, LANE of them from LANE * lane on. n_expert is a multiple of LANE. */
@@ -141,13 +146,20 @@ template <int LANE> struct router_lane {
     }
 
     /* The largest logits, ties to the lower expert. All lanes get the choice. */
-    __device__ __forceinline__ void choose(const float *logits, float scale, struct route *r) const
+    __device__ __forceinline__ void choose(const struct router_sums *sums, float unit, int n_expert,
+                                           float scale, struct route *r) const
     {
-        const float *of_lane = logits + LANE * lane_of_thread();
+        const long long *of_lane = sums->of + (has ? LANE * lane_of_thread() : 0);
+        float factor = scale * gs_float_of_bits(0x7f000000u - gs_bits_of_float(unit));
         uint32_t key[LANE];
 #pragma unroll
-        for (int j = 0; j < LANE; j++)
-            key[j] = has ? order_of_float(fmaf(of_lane[j], scale, bias[j])) : 0;
+        for (int j = 0; j < LANE; j++) {
+            long long all = of_lane[j];
+#pragma unroll
+            for (int i = 1; i < GS_DECODE_ROUTER_SUMS; i++)
+                all += of_lane[j + i * n_expert];
+            key[j] = has ? order_of_float(fmaf(__ll2float_rn(all), factor, bias[j])) : 0;
+        }
 #pragma unroll
         for (int k = 0; k < ACTIVE; k++) {
             uint32_t mine = key[0];
@@ -179,7 +191,7 @@ GS_DEVICE float weight_of_lane(const struct route *r)
     float weight = gs_exp(pick(r->value, k) - r->value[0]), sum = weight;
     sum += gs_shuffle_xor(sum, 1);
     sum += gs_shuffle_xor(sum, 2);
-    return weight / sum;
+    return __fdividef(weight, sum);
 }
 
 /* Which place the k-th best, in lane k, has in ascending order of the experts. */
@@ -227,26 +239,33 @@ GS_DEVICE void take_choice(const struct gs_gpu_args &args, struct route *route)
 }
 #endif
 
-/*
- * What E and F need of C's results: the residual stream and the choice; the biases have been loaded before.
- * The norm's factor is norm_scale's of block->squares, after the next barrier of the block.
- */
-template <int LANE>
-GS_DEVICE void choose_from(const struct gs_gpu_args &args, struct residual *x,
-                           const struct router_lane<LANE> &lane, struct choice_shared *block,
-                           struct route *route)
+/* What E and F need of C's results: the residual stream and, by one warp of the block, the router's sums. */
+GS_DEVICE void load_choice(const struct gs_gpu_args &args, struct residual *x, struct choice_shared *block,
+                           struct router_sums *sums)
 {
     const float *middle =
         (const float *)((const uint8_t *)args.s.decode + gs_decode_layout_of(&args.dims).middle);
 #ifdef GS_DECODE_CHOSEN
-    take_choice(args, route);
     leave_sum(block->squares, load_residual<2>(x, middle, args.dims.d_model));
 #else
-    if (warp_of_thread() == WARPS - 1)
-        load_router<LANE>(args, block->logits);
+    fetch_router(args, block, sums);
     leave_sum(block->squares, load_residual<2>(x, middle, args.dims.d_model));
-    gs_sync();
-    lane.choose(block->logits, norm_scale(block->squares, args.dims), route);
+    copies_wait();
+#endif
+}
+
+/* The choice from that, after a barrier of the block. Leaves the norm's factor in block->scale. */
+template <int LANE>
+GS_DEVICE void choose_from(const struct gs_gpu_args &args, const struct router_lane<LANE> &lane,
+                           struct choice_shared *block, const struct router_sums *sums, struct route *route)
+{
+    float scale = norm_scale_kept(block->squares, &block->norm);
+    if (gs_thread() == 0)
+        block->scale = scale;
+#ifdef GS_DECODE_CHOSEN
+    take_choice(args, route);
+#else
+    lane.choose(sums, block->unit[0], args.dims.n_expert, scale, route);
 #endif
 }
 

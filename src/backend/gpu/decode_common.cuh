@@ -98,6 +98,19 @@ GS_DEVICE void barrier_wait(uint32_t bar, uint32_t phase)
                  : "memory");
 }
 
+/* True in one lane of the warp, always the same; all lanes call it. */
+GS_DEVICE bool elect_lane(void)
+{
+    uint32_t is;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}"
+                 : "=r"(is));
+    return is != 0;
+}
+
 struct u32x4 {
     uint32_t x, y, z, w;
 } __attribute__((aligned(16)));
@@ -124,16 +137,73 @@ GS_DEVICE float load_shared_float(uint32_t at)
     return gs_float_of_bits(load_shared_4(at));
 }
 
+/* 16 bytes from L2 to shared memory, for the thread that asks: copies_wait waits for all of its copies. */
+GS_DEVICE void copy_16(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+/* 4 bytes, by way of the L1 cache: for what no kernel writes. */
+GS_DEVICE void copy_4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+GS_DEVICE void copies_wait(void)
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+GS_DEVICE void store_shared_float(uint32_t at, float value)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(value) : "memory");
+}
+
 GS_DEVICE void store_shared_16(uint32_t at, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x), "r"(y), "r"(z), "r"(w)
                  : "memory");
 }
 
+/*
+ * A load, or zeros. A branch around a load waits for it where it ends, with everything that comes after: this
+ * does not.
+ */
+GS_DEVICE float2 load_pair_if(bool is, const float2 *at)
+{
+    float2 value;
+    asm volatile("{\n"
+                 ".reg .pred is;\n"
+                 "setp.ne.s32 is, %3, 0;\n"
+                 "mov.f32 %0, 0f00000000;\n"
+                 "mov.f32 %1, 0f00000000;\n"
+                 "@is ld.global.nc.v2.f32 {%0, %1}, [%2];\n"
+                 "}"
+                 : "=f"(value.x), "=f"(value.y)
+                 : "l"(at), "r"((int)is)
+                 : "memory");
+    return value;
+}
+
 /* What other kernels wrote is read past the L1 cache, which knows nothing of their writes. */
 GS_DEVICE float load_fresh(const float *at)
 {
     return __ldcg(at);
+}
+
+GS_DEVICE float load_fresh_if(bool is, const float *at)
+{
+    float value;
+    asm volatile("{\n"
+                 ".reg .pred is;\n"
+                 "setp.ne.s32 is, %2, 0;\n"
+                 "mov.f32 %0, 0f00000000;\n"
+                 "@is ld.global.cg.f32 %0, [%1];\n"
+                 "}"
+                 : "=f"(value)
+                 : "l"(at), "r"((int)is)
+                 : "memory");
+    return value;
 }
 
 #ifdef GS_DECODE_TRACE /* bench: when a block passes `point`, in s.projected [layer*8+stage][256][8] */

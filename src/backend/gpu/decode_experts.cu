@@ -21,36 +21,44 @@
 
 struct expert_shared {
     uint64_t bars[WARPS * MAX_SLOTS + 64]; /* rings, then F's vectors */
-    struct parts parts;
-    float weights[WARPS][ACTIVE]; /* F: of the experts; each warp its own */
+    union {
+        struct router_sums sums; /* until the choice is made */
+        struct parts parts;
+    };
+    float weights[ACTIVE]; /* F: of the experts, which are */
+    uint32_t experts;
     struct choice_shared choice;
-    struct u32x4 later[THREADS]; /* E: what a thread has found out before it waits, for after the stream */
+    struct u32x4 later[THREADS]; /* what a thread has found out before it waits, for after the stream */
 };
 static_assert(sizeof(struct expert_shared) <= GS_DECODE_BLOCK_SHARED, "the launch reserves less");
 
 extern __shared__ __align__(128) unsigned char shared[];
 
-/* ---------------------------------------------------------------- E */
+#define UP_SLOTS   GS_DECODE_GATE_UP_SLOTS
+#define DOWN_SLOTS GS_DECODE_DOWN_SLOTS
 
-/* A unit's activation to its place in the split vector, as the down projection wants it. */
-GS_DEVICE void store_activation(uint8_t *activated, int d_ff, int slot, int unit, float value)
+/* A warp's ring, and how its copies are cached. */
+struct warp_ring {
+    uint32_t slots, bars;
+    uint64_t policy;
+};
+
+template <int SLOTS> GS_DEVICE struct warp_ring ring_of_warp(const struct expert_shared *block)
 {
-    uint16_t *to = (uint16_t *)activated + (int64_t)slot * 3 * d_ff + unit / 32 * 96 + unit % 32;
-    value *= ACTIVATION_SCALE;
-#pragma unroll
-    for (int k = 0; k < 3; k++) {
-        uint16_t term = (uint16_t)pack_bf16(value, 0.0f);
-        to[32 * k] = term;
-        value -= gs_float_of_bf16(term);
-    }
+    struct warp_ring ring;
+    ring.slots = shared_address(shared) + (uint32_t)warp_of_thread() * SLOTS * CHUNK;
+    ring.bars = shared_address(block->bars + warp_of_thread() * MAX_SLOTS);
+    ring.policy = policy_read_once();
+    return ring;
 }
 
-GS_DEVICE float swiglu(const struct gs_gpu_dims &dims, float gate, float up)
+/* ---------------------------------------------------------------- E */
+
+GS_DEVICE float swiglu(float limit, float alpha, float gate, float up)
 {
-    float limit = dims.swiglu_limit;
     gate = gate > limit ? limit : gate;
     up = up > limit ? limit : up < -limit ? -limit : up;
-    return (up + 1.0f) * __fdividef(gate, 1.0f + gs_exp(-dims.swiglu_alpha * gate));
+    return (up + 1.0f) * __fdividef(gate, 1.0f + gs_exp(-alpha * gate));
 }
 
 /*
@@ -88,127 +96,182 @@ struct gate_up_chunks {
     }
 };
 
-/* The unit that a thread finishes: of which of the four experts, and where its parts lie. */
-struct unit {
-    int slot, unit, chunk; /* chunk: the warp's first of a strip */
-    struct part_place parts;
-};
-
-/* Found before the wait and kept in memory: the compiler would compute it anew where it is wanted. */
-GS_DEVICE void keep_unit(uint32_t later, const struct unit &u)
+/* Its three terms to where the down projection wants them: 32 elements of a term lie together. */
+GS_DEVICE void store_activation(uint16_t *to, float value)
 {
-    store_shared_16(later, (uint32_t)u.slot << 24 | (uint32_t)u.unit << 4 | (uint32_t)u.parts.n,
-                    u.parts.first, u.parts.others, (uint32_t)u.chunk);
+    value *= ACTIVATION_SCALE;
+#pragma unroll
+    for (int k = 0; k < 3; k++) {
+        uint16_t term = (uint16_t)pack_bf16(value, 0.0f);
+        store_half(to + 32 * k, term);
+        value -= gs_float_of_bf16(term);
+    }
 }
 
-GS_DEVICE struct unit recall_unit(uint32_t later)
+GS_DEVICE int64_t place_of_unit(int d_ff, int slot, int unit)
 {
-    const struct u32x4 kept = load_shared_16(later);
-    struct unit u;
-    u.slot = (int)(kept.x >> 24), u.unit = (int)(kept.x >> 4 & 0xfffffu), u.chunk = (int)kept.w;
-    u.parts.n = (int)(kept.x & 15u), u.parts.first = kept.y, u.parts.others = kept.z;
+    return (int64_t)slot * 3 * d_ff + unit / 32 * 96 + unit % 32;
+}
+
+/*
+ * The unit that a thread finishes, found before the wait and kept in shared memory (struct row_end says why):
+ * where its activation goes, of which of the four experts it is, and where its parts lie.
+ */
+struct unit_end {
+    uint32_t n, slot, unit;
+    uint32_t parts; /* as in row_end: of the gate; the up's are 8 rows on */
+    uint16_t *to;
+};
+
+GS_DEVICE void keep_unit(uint32_t at, const struct unit_end &u)
+{
+    uint64_t to = (uint64_t)u.to;
+    store_shared_16(at, u.n | u.slot << 4 | u.unit << 6, u.parts, (uint32_t)to, (uint32_t)(to >> 32));
+}
+
+GS_DEVICE struct unit_end recall_unit(uint32_t at)
+{
+    const struct u32x4 kept = load_shared_16(at);
+    struct unit_end u;
+    u.n = kept.x & 15u, u.slot = kept.x >> 4 & 3u, u.unit = kept.x >> 6, u.parts = kept.y,
+    u.to = (uint16_t *)((uint64_t)kept.w << 32 | kept.z);
     return u;
 }
 
-GS_DEVICE void finish_unit(const struct gs_gpu_args &args, const struct expert_shared *block,
-                           const struct unit &u, float2 bias)
+GS_DEVICE struct unit_end unit_of_thread(const struct gs_gpu_args &args, const struct parts *parts,
+                                         const struct share *mine, int strip0, int n_chunk)
 {
     const struct gs_gpu_dims &dims = args.dims;
-    uint8_t *activated = (uint8_t *)args.s.decode + gs_decode_layout_of(&dims).activated;
-    float factor = RESULT_SCALE * norm_scale(block->choice.squares, dims);
-    float gate = add_parts(u.parts, gs_thread() % 8) * factor + bias.x;
-    float up = add_parts(u.parts, gs_thread() % 8 + 8) * factor + bias.y;
-    store_activation(activated, dims.d_ff, u.slot, u.unit, swiglu(dims, gate, up));
+    uint16_t *activated = (uint16_t *)((uint8_t *)args.s.decode + gs_decode_layout_of(&dims).activated);
+    int unit = strip0 * 8 + gs_thread(), slot = unit / dims.d_ff;
+    const struct part_place place = parts_of_strip(parts, mine, n_chunk, gs_thread() / 8);
+    uint32_t in_strip = (uint32_t)gs_thread() % 8;
+    struct unit_end u;
+    unit -= slot * dims.d_ff;
+    u.n = (uint32_t)place.n, u.slot = (uint32_t)slot, u.unit = (uint32_t)unit;
+    u.parts = (place.first / 4 + in_strip) | (place.others / 4 + in_strip) << 16;
+    u.to = activated + place_of_unit(dims.d_ff, slot, unit);
+    return u;
+}
+
+GS_DEVICE float2 bias_of_unit(const struct gs_gpu_args &args, bool has_unit, const struct unit_end &unit,
+                              const struct route *route)
+{
+    uint32_t row = of_slot(route, (int)unit.slot) * (uint32_t)args.dims.d_ff + unit.unit;
+    return load_pair_if(has_unit, (const float2 *)args.w.gate_up.bias + row);
+}
+
+/* A unit's activation to its place in the split vector. */
+GS_DEVICE void finish_unit(uint32_t later, uint32_t choice, float2 bias)
+{
+    const struct unit_end u = recall_unit(later);
+    uint32_t first = (u.parts & 0xffffu) * 4, others = u.parts >> 16 << 2;
+    const struct u32x4 norm = load_shared_16(choice + (uint32_t)offsetof(struct choice_shared, scale));
+    float factor = RESULT_SCALE * gs_float_of_bits(norm.x);
+    float gate = add_parts_of<2>((int)u.n, first, others) * factor + bias.x;
+    float up = add_parts_of<2>((int)u.n, first + 32, others + 32) * factor + bias.y;
+    store_activation(u.to, swiglu(gs_float_of_bits(norm.y), gs_float_of_bits(norm.z), gate, up));
+}
+
+/* The strips of a block of E, and a warp's share of their chunks. */
+struct up_share {
+    int strip0, strips, n_chunk;
+    struct share mine;
+};
+
+GS_DEVICE struct up_share up_share_of_warp(const struct gs_gpu_dims &dims)
+{
+    struct up_share up;
+    up.n_chunk = dims.d_model / GS_DECODE_EXPERT_COLUMNS;
+    share_of(ACTIVE * (2 * dims.d_ff / GS_DECODE_STRIP), gs_block(), gs_n_block(), &up.strip0, &up.strips);
+    up.mine.block_first = 0, up.mine.block_count = up.strips * up.n_chunk;
+    share_of(up.mine.block_count, warp_of_thread(), WARPS, &up.mine.first, &up.mine.count);
+    return up;
+}
+
+/* The warp's share goes through its ring; lets F start on the way. */
+GS_DEVICE void multiply_up(struct expert_shared *block, const struct up_share &up,
+                           const struct warp_ring &ring, uint32_t vector, struct gate_up_chunks &next)
+{
+    uint32_t operand = operand_of(vector);
+    int chunk = up.mine.first % up.n_chunk, segment = 0;
+    float sum[4] = {};
+    int until_go = GS_DECODE_GO_AFTER;
+    stream_run<UP_SLOTS, CHUNK>(ring.slots, ring.bars, up.mine.count, ring.policy, next, [&](uint32_t slot) {
+        multiply_experts(slot, operand, 6 * chunk, sum);
+        if (--until_go == 0)
+            gs_let_next_start();
+        if (++chunk < up.n_chunk)
+            return;
+        leave_part(&block->parts, segment++, sum);
+        sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
+        chunk = 0;
+    });
+    if (up.mine.count == 0)
+        leave_nothing(&block->parts);
+    else if (chunk > 0)
+        leave_part(&block->parts, segment, sum);
 }
 
 /* E: residual after attention -> four split vectors of activations. Every block has whole strips. */
 template <int LANE> GS_DEVICE void run_gate_up(const struct gs_gpu_args &args)
 {
-    const int SLOTS = GS_DECODE_GATE_UP_SLOTS;
-    struct expert_shared *block = (struct expert_shared *)(shared + WARPS * SLOTS * CHUNK);
-    uint32_t *vector = (uint32_t *)(shared + WARPS * SLOTS * CHUNK + GS_DECODE_BLOCK_SHARED);
+    struct expert_shared *block = (struct expert_shared *)(shared + WARPS * UP_SLOTS * CHUNK);
+    uint32_t *vector = (uint32_t *)(shared + WARPS * UP_SLOTS * CHUNK + GS_DECODE_BLOCK_SHARED);
     const struct gs_gpu_dims &dims = args.dims;
-    const uint8_t *weights = (const uint8_t *)args.w.gate_up.relaid;
-    int n_chunk = dims.d_model / GS_DECODE_EXPERT_COLUMNS, n_strip = 2 * dims.d_ff / GS_DECODE_STRIP;
-    int strip0, strips, lane = lane_of_thread();
-    share_of(ACTIVE * n_strip, gs_block(), gs_n_block(), &strip0, &strips);
-    struct share mine; /* of the block's chunks */
-    mine.block_first = 0, mine.block_count = strips * n_chunk;
-    share_of(mine.block_count, warp_of_thread(), WARPS, &mine.first, &mine.count);
-    uint32_t ring = shared_address(shared) + (uint32_t)warp_of_thread() * SLOTS * CHUNK;
-    uint32_t bars = shared_address(block->bars + warp_of_thread() * MAX_SLOTS);
-    uint64_t policy = policy_read_once();
+    int lane = lane_of_thread();
+    const struct up_share up = up_share_of_warp(dims);
+    const struct warp_ring ring = ring_of_warp<UP_SLOTS>(block);
     TRACE(4, 0);
     struct norm_weights norm;
     load_norm(&norm, args.w.mlp_norm, dims.d_model);
     struct router_lane<LANE> router;
     router.early(args.w.router_bias, dims.n_expert);
 
-    int sequence = strip0 * n_chunk + mine.first, matrix = n_strip * n_chunk;
+    const uint8_t *weights = (const uint8_t *)args.w.gate_up.relaid;
+    int sequence = up.strip0 * up.n_chunk + up.mine.first,
+        matrix = 2 * dims.d_ff / GS_DECODE_STRIP * up.n_chunk;
     struct gate_up_chunks early, next; /* early: a lane's slot */
-    early.seek(weights, sequence + (lane < SLOTS ? lane : 0), matrix);
-    next.seek(weights, sequence + SLOTS, matrix);
-    bool asks = lane < SLOTS && lane < mine.count;
-    if (lane < SLOTS) {
-        barrier_init(bars + 8 * lane);
+    early.seek(weights, sequence + (lane < UP_SLOTS ? lane : 0), matrix);
+    next.seek(weights, sequence + UP_SLOTS, matrix);
+    bool asks = lane < UP_SLOTS && lane < up.mine.count, has_unit = gs_thread() < up.strips * 8;
+    if (lane < UP_SLOTS) {
+        barrier_init(ring.bars + 8 * lane);
         barrier_init_fence();
     }
     __syncwarp();
     if (asks)
-        copy_announce(CHUNK, bars + 8 * (uint32_t)lane);
-    bool has_unit = gs_thread() < strips * 8;
-    int global_unit = strip0 * 8 + (has_unit ? gs_thread() : 0);
-    uint32_t later = shared_address(block->later + gs_thread());
-    struct unit unit;
-    unit.slot = global_unit / dims.d_ff, unit.unit = global_unit - unit.slot * dims.d_ff;
-    unit.chunk = mine.first % n_chunk;
-    unit.parts = parts_of_strip(&block->parts, &mine, n_chunk, has_unit ? gs_thread() / 8 : 0);
-    keep_unit(later, unit);
+        copy_announce(CHUNK, ring.bars + 8 * (uint32_t)lane);
+    uint32_t later = shared_address(block->later + gs_thread()), choice = shared_address(&block->choice);
+    if (has_unit)
+        keep_unit(later, unit_of_thread(args, &block->parts, &up.mine, up.strip0, up.n_chunk));
+    if (gs_thread() == 0) {
+        keep_norm(&block->choice.norm, dims);
+        block->choice.limit = dims.swiglu_limit, block->choice.alpha = dims.swiglu_alpha;
+    }
     struct route route;
     struct residual x;
-    __syncwarp();
     gs_wait_for_previous();
     TRACE(4, 1);
-    choose_from(args, &x, router, &block->choice, &route);
+    load_choice(args, &x, &block->choice, &block->sums);
+    gs_sync();
+    choose_from(args, router, &block->choice, &block->sums, &route);
     early.choose(&route);
     if (asks)
-        copy_announced_once(ring + (uint32_t)lane * CHUNK, early.at, CHUNK, bars + 8 * (uint32_t)lane,
-                            policy);
+        copy_announced_once(ring.slots + (uint32_t)lane * CHUNK, early.at, CHUNK,
+                            ring.bars + 8 * (uint32_t)lane, ring.policy);
     TRACE(4, 5);
-    unit = recall_unit(later);
-    float2 bias = make_float2(0.0f, 0.0f);
-    if (has_unit)
-        bias =
-            *(const float2 *)(args.w.gate_up.bias +
-                              (of_slot(&route, unit.slot) * (uint32_t)dims.d_ff + (uint32_t)unit.unit) * 2);
+    float2 bias = bias_of_unit(args, has_unit, recall_unit(later), &route);
     next.choose(&route);
     store_split(&x, &norm, vector, dims.d_model, ACTIVATION_SCALE);
     gs_sync();
-
     TRACE(4, 2);
-    uint32_t operand = operand_of(shared_address(vector));
-    int chunk = unit.chunk, segment = 0;
-    float sum[4] = {};
-    int until_go = GS_DECODE_GO_AFTER;
-    stream_run<SLOTS, CHUNK>(ring, bars, mine.count, policy, next, [&](uint32_t slot) {
-        multiply_experts(slot, operand, 6 * chunk, sum);
-        if (--until_go == 0)
-            gs_let_next_start();
-        if (++chunk < n_chunk)
-            return;
-        leave_part(&block->parts, segment++, sum);
-        sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
-        chunk = 0;
-    });
-    if (mine.count == 0)
-        leave_nothing(&block->parts);
-    else if (chunk > 0)
-        leave_part(&block->parts, segment, sum);
+    multiply_up(block, up, ring, shared_address(vector), next);
     TRACE(4, 3);
     gs_sync();
     TRACE(4, 6);
     if (has_unit)
-        finish_unit(args, block, recall_unit(later), bias);
+        finish_unit(later, choice, bias);
     if (gs_block() == 0 && warp_of_thread() == WARPS - 1)
         publish_choice(args, &route);
     TRACE(4, 4);
@@ -239,12 +302,13 @@ struct down_chunks {
                            CHUNK;
     }
 
-    __device__ __forceinline__ void seek(int sequence)
+    /* What does not depend on the choice; returns the chunk that `set` then wants. */
+    __device__ __forceinline__ int seek(int sequence)
     {
         strip = sequence / (PER_PART * n_chunk);
         sequence -= strip * (PER_PART * n_chunk);
         slot = sequence / n_chunk;
-        set(sequence - slot * n_chunk);
+        return sequence - slot * n_chunk;
     }
 
     __device__ __forceinline__ const uint8_t *operator()()
@@ -262,92 +326,109 @@ struct down_chunks {
     }
 };
 
-/* F: activations -> residual before the next layer, as a pair. Grid: blocks <= strips. */
-template <int LANE> GS_DEVICE void run_down(const struct gs_gpu_args &args)
+/* A block of F and a warp's share: strips of the chunks of PER_PART experts, from slot0 of the four on. */
+struct down_share {
+    int part, slot0, n_chunk, n_piece; /* n_piece: chunks of a strip, of both experts */
+    struct share mine;
+};
+
+GS_DEVICE struct down_share down_share_of_warp(const struct gs_gpu_dims &dims)
 {
-    const int SLOTS = GS_DECODE_DOWN_SLOTS;
-    struct expert_shared *block = (struct expert_shared *)(shared + WARPS * SLOTS * CHUNK);
-    uint32_t *vectors = (uint32_t *)(shared + WARPS * SLOTS * CHUNK + GS_DECODE_BLOCK_SHARED);
-    const struct gs_gpu_dims &dims = args.dims;
-    const struct gs_decode_layout at = gs_decode_layout_of(&dims);
-    const uint8_t *weights = (const uint8_t *)args.w.down.relaid;
-    uint8_t *base = (uint8_t *)args.s.decode;
-    int n_chunk = dims.d_ff / GS_DECODE_EXPERT_COLUMNS, n_strip = dims.d_model / GS_DECODE_STRIP;
-    int blocks = gs_n_block() / GS_DECODE_DOWN_PARTS, part = gs_block() / blocks, slot0 = part * PER_PART;
-    int n_piece = PER_PART * n_chunk, lane = lane_of_thread();
-    struct share mine = share_among(n_strip * n_piece, gs_block() - part * blocks, blocks);
-    uint32_t ring = shared_address(shared) + (uint32_t)warp_of_thread() * SLOTS * CHUNK;
-    uint32_t bars = shared_address(block->bars + warp_of_thread() * MAX_SLOTS);
-    uint32_t vector_bars = shared_address(block->bars + WARPS * MAX_SLOTS);
-    uint64_t policy = policy_read_once();
-    TRACE(5, 0);
+    struct down_share down;
+    int blocks = gs_n_block() / GS_DECODE_DOWN_PARTS;
+    down.part = gs_block() / blocks, down.slot0 = down.part * PER_PART;
+    down.n_chunk = dims.d_ff / GS_DECODE_EXPERT_COLUMNS, down.n_piece = PER_PART * down.n_chunk;
+    down.mine =
+        share_among(dims.d_model / GS_DECODE_STRIP * down.n_piece, gs_block() - down.part * blocks, blocks);
+    return down;
+}
 
-    struct router_lane<LANE> router;
-    router.early(args.w.router_bias, dims.n_expert);
-    stream_prepare<SLOTS>(bars);
-    if (gs_thread() < n_piece) {
-        barrier_init(vector_bars + 8 * (uint32_t)gs_thread());
-        barrier_init_fence();
-    }
-    gs_sync();
-    /* What C wrote is complete: E, which has let this kernel start, waited for it. */
-    struct residual x;
-    struct route route;
-    const float *middle = (const float *)(base + at.middle);
-    choose_from(args, &x, router, &block->choice, &route);
-    struct down_chunks next;
-    next.weights = weights;
-    next.route = &route;
-    next.n_chunk = n_chunk, next.n_strip = n_strip, next.slot0 = slot0;
-    next.seek(mine.first);
-    stream_fill<CHUNK>(ring, bars, 0, SLOTS, mine.count, policy, next);
-    gs_let_next_start();
-    leave_weights(block->weights[warp_of_thread()], &route);
-    const float *weights_of = block->weights[warp_of_thread()];
-    TRACE(5, 5);
-    struct row_place place = place_of_row(&block->parts, &mine, n_piece);
-    float add = 0.0f;
-    if (part == 0 && place.row >= 0) {
-        int row = place.row;
-        add = load_fresh(middle + row) + load_fresh(middle + dims.d_model + row);
+/* Where the biases of a block's rows lie, of the experts one after another: rows have half of `later`. */
+#define DOWN_ROWS (THREADS / 2)
+static_assert(ACTIVE * DOWN_ROWS * sizeof(float) <= DOWN_ROWS * sizeof(struct u32x4), "room for the biases");
+
+GS_DEVICE float *down_bias_of(struct expert_shared *block)
+{
+    return (float *)(block->later + DOWN_ROWS) + gs_thread();
+}
+
+/* Keeps what is left to do for a thread's row at the end. */
+GS_DEVICE void keep_down_row(const struct gs_gpu_args &args, struct expert_shared *block,
+                             const struct down_share &down)
+{
+    int d_model = args.dims.d_model;
+    float *before = (float *)((uint8_t *)args.s.decode + gs_decode_layout_of(&args.dims).before) +
+                    down.part * 2 * d_model;
+    struct row_place place = place_of_row(&block->parts, &down.mine, down.n_piece);
+    keep_row(shared_address(block->later + gs_thread()), end_of_row(place, before, before + d_model));
+}
+
+GS_DEVICE void fetch_down_bias(const struct gs_gpu_args &args, struct expert_shared *block,
+                               const struct route *route, int row)
+{
+    uint32_t to = shared_address(down_bias_of(block));
 #pragma unroll
-        for (int k = 0; k < ACTIVE; k++)
-            add += weights_of[k] * args.w.down.bias[(int64_t)of_slot(&route, k) * dims.d_model + row];
+    for (int k = 0; k < ACTIVE; k++)
+        copy_4(to + (uint32_t)(k * DOWN_ROWS * 4),
+               args.w.down.bias + (of_slot(route, k) * (uint32_t)args.dims.d_model + (uint32_t)row));
+}
+
+/* `residual`: of the row; the first part adds it, and the experts' biases. */
+GS_DEVICE void finish_down(struct expert_shared *block, bool adds, float residual)
+{
+    float add = residual;
+    copies_wait();
+#pragma unroll
+    for (int k = 0; k < ACTIVE; k++)
+        add += adds ? block->weights[k] * down_bias_of(block)[k * DOWN_ROWS] : 0.0f;
+    write_row<6>(recall_row(shared_address(block->later + gs_thread())), RESULT_SCALE, add);
+}
+
+/* The activations of a block, of PER_PART experts, in pieces of a chunk with a barrier each. */
+struct down_vectors {
+    uint32_t at, bars;
+    int piece; /* the lane asks for */
+    bool asks;
+
+    __device__ __forceinline__ void announce(const struct down_share &down)
+    {
+        const struct share &mine = down.mine;
+        int here = down.n_piece - (mine.first - mine.block_first);
+        piece = mine.first % down.n_piece + lane_of_thread();
+        piece = piece >= down.n_piece ? piece - down.n_piece : piece;
+        asks = lane_of_thread() < (here < mine.count ? here : mine.count);
+        if (asks)
+            copy_announce(PIECE, bars + 8 * (uint32_t)piece);
     }
-    if (gs_block() == 0 && gs_thread() == 0)
-        args.s.argmax[0] = 0;
 
-    int strip = mine.first / n_piece, first_piece = mine.first - strip * n_piece;
-    int slot = first_piece / n_chunk, chunk = first_piece - slot * n_chunk, segment = 0;
-    int n_piece_here = n_piece - (mine.first - mine.block_first);
-    n_piece_here = n_piece_here < mine.count ? n_piece_here : mine.count;
-    /* A lane asks for a piece of the activations. */
-    int piece = first_piece + lane;
-    piece = piece >= n_piece ? piece - n_piece : piece;
-    const uint8_t *activated = base + at.activated + slot0 * dims.d_ff * 6 + piece * PIECE;
-    bool asks = lane < n_piece_here;
-    if (asks)
-        copy_announce(PIECE, vector_bars + 8 * (uint32_t)piece);
+    __device__ __forceinline__ void fetch(const uint8_t *activated) const
+    {
+        if (asks)
+            copy_announced(at + (uint32_t)piece * PIECE, activated + piece * PIECE, PIECE,
+                           bars + 8 * (uint32_t)piece);
+    }
+};
 
-    uint32_t operand = operand_of(shared_address(vectors));
+/* The warp's share goes through its ring. */
+GS_DEVICE void multiply_down(struct expert_shared *block, const struct down_share &down,
+                             const struct warp_ring &ring, const struct down_vectors &vectors,
+                             struct down_chunks &next)
+{
+    int n_chunk = down.n_chunk, first = down.mine.first % down.n_piece, segment = 0;
+    int slot = first / n_chunk, chunk = first - slot * n_chunk;
+    uint32_t operand = operand_of(vectors.at);
     float sum[4] = {}, total[4] = {};
     auto weigh = [&](void) {
-        float weight = weights_of[slot0 + slot];
+        float weight = block->weights[down.slot0 + slot];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             total[j] += weight * sum[j];
             sum[j] = 0.0f;
         }
     };
-    gs_wait_for_previous();
-    TRACE(5, 1);
-    if (asks)
-        copy_announced(shared_address(vectors) + (uint32_t)piece * PIECE, activated, PIECE,
-                       vector_bars + 8 * (uint32_t)piece);
-    TRACE(5, 2);
-    stream_run<SLOTS, CHUNK>(ring, bars, mine.count, policy, next, [&](uint32_t at_slot) {
-        barrier_wait(vector_bars + 8 * (slot * n_chunk + chunk), 0);
-        multiply_experts(at_slot, operand, slot * (dims.d_ff / 32) + 6 * chunk, sum);
+    auto work = [&](uint32_t at) {
+        barrier_wait(vectors.bars + 8 * (slot * n_chunk + chunk), 0);
+        multiply_experts(at, operand, 6 * (slot * n_chunk + chunk), sum);
         if (++chunk < n_chunk)
             return;
         weigh();
@@ -357,19 +438,83 @@ template <int LANE> GS_DEVICE void run_down(const struct gs_gpu_args &args)
             return;
         leave_part(&block->parts, segment++, total);
         total[0] = total[1] = total[2] = total[3] = 0.0f;
-    });
-    if (mine.count == 0) {
+    };
+    stream_run<DOWN_SLOTS, CHUNK>(ring.slots, ring.bars, down.mine.count, ring.policy, next, work);
+    if (down.mine.count == 0) {
         leave_nothing(&block->parts);
     } else if (chunk > 0 || slot > 0) {
         if (chunk > 0)
             weigh();
         leave_part(&block->parts, segment, total);
     }
+}
+
+/* F: activations -> residual before the next layer, as a pair. Grid: blocks <= strips. */
+template <int LANE> GS_DEVICE void run_down(const struct gs_gpu_args &args)
+{
+    struct expert_shared *block = (struct expert_shared *)(shared + WARPS * DOWN_SLOTS * CHUNK);
+    const struct gs_gpu_dims &dims = args.dims;
+    const struct down_share down = down_share_of_warp(dims);
+    const struct warp_ring ring = ring_of_warp<DOWN_SLOTS>(block);
+    struct down_vectors vectors;
+    vectors.at = shared_address(shared + WARPS * DOWN_SLOTS * CHUNK + GS_DECODE_BLOCK_SHARED);
+    vectors.bars = shared_address(block->bars + WARPS * MAX_SLOTS);
+    TRACE(5, 0);
+    struct router_lane<LANE> router;
+    router.early(args.w.router_bias, dims.n_expert);
+    stream_prepare<DOWN_SLOTS>(ring.bars);
+    if (gs_thread() == 0)
+        keep_norm(&block->choice.norm, dims);
+    if (gs_thread() < down.n_piece) {
+        barrier_init(vectors.bars + 8 * (uint32_t)gs_thread());
+        barrier_init_fence();
+    }
+    const struct rows rows = rows_of_block(&down.mine, down.n_piece);
+    bool has_row = gs_thread() < rows.n, adds = has_row && down.part == 0;
+    struct down_chunks next;
+    struct route route;
+    struct residual x;
+    next.weights = (const uint8_t *)args.w.down.relaid, next.route = &route;
+    next.n_chunk = down.n_chunk, next.n_strip = dims.d_model / GS_DECODE_STRIP, next.slot0 = down.slot0;
+    int first_chunk = next.seek(down.mine.first), row = rows.first + gs_thread();
+    gs_sync();
+    vectors.announce(down);
+    /* What C wrote is complete: E, which has let this kernel start, waited for it. */
+    const float *middle = (const float *)((const uint8_t *)args.s.decode + gs_decode_layout_of(&dims).middle);
+    float residual = load_fresh_if(adds, middle + row),
+          other = load_fresh_if(adds, middle + dims.d_model + row);
+    load_choice(args, &x, &block->choice, &block->sums);
+    gs_sync();
+    /* One warp makes the choice: E is at work and wants the issue slots. */
+    if (warp_of_thread() == WARPS - 1) {
+        choose_from(args, router, &block->choice, &block->sums, &route);
+        leave_weights(block->weights, &route);
+        if (lane_of_thread() == 0)
+            block->experts = route.experts;
+    } else if (has_row) {
+        keep_down_row(args, block, down);
+    }
+    gs_sync();
+    route.experts = load_shared_4(shared_address(&block->experts));
+    next.set(first_chunk);
+    stream_fill<CHUNK>(ring.slots, ring.bars, 0, DOWN_SLOTS, down.mine.count, ring.policy, next);
+    gs_let_next_start();
+    TRACE(5, 5);
+    if (adds)
+        fetch_down_bias(args, block, &route, row);
+    if (gs_block() == 0 && gs_thread() == 0)
+        args.s.argmax[0] = 0;
+    gs_wait_for_previous();
+    TRACE(5, 1);
+    vectors.fetch((const uint8_t *)args.s.decode + gs_decode_layout_of(&dims).activated +
+                  down.slot0 * dims.d_ff * 6);
+    TRACE(5, 2);
+    multiply_down(block, down, ring, vectors, next);
     TRACE(5, 3);
     gs_sync();
     TRACE(5, 6);
-    float *before = (float *)(base + at.before) + part * 2 * dims.d_model;
-    write_pair(place, RESULT_SCALE, add, before, before + dims.d_model, nullptr);
+    if (has_row)
+        finish_down(block, adds, residual + other);
     TRACE(5, 4);
 }
 

@@ -62,7 +62,7 @@
  * their input is there, and E lets F, which fills all of its own, start after so many chunks of a warp.
  */
 #define GS_DECODE_LATE_SLOTS 1
-#define GS_DECODE_GO_AFTER   4
+#define GS_DECODE_GO_AFTER   1
 
 /*
  * So much shared memory that an SM cannot take two blocks of the kernel. Without it C's blocks that wait for

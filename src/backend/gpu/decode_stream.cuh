@@ -25,7 +25,7 @@ GS_DEVICE int warp_of_thread(void)
 
 template <int SLOTS> GS_DEVICE void stream_prepare(uint32_t bars)
 {
-    if (lane_of_thread() == 0) {
+    if (elect_lane()) {
         for (int i = 0; i < SLOTS; i++)
             barrier_init(bars + 8 * i);
         barrier_init_fence();
@@ -40,7 +40,7 @@ template <int BYTES, class Next>
 GS_DEVICE void stream_fill(uint32_t ring, uint32_t bars, int from, int to, int count, uint64_t policy,
                            Next &next)
 {
-    if (lane_of_thread() == 0)
+    if (elect_lane()) /* the same lane in stream_run: its `next` goes on */
 #pragma unroll 1
         for (int i = from; i < to && i < count; i++)
             copy_start_once(ring + i * BYTES, next(), BYTES, bars + 8 * i, policy);
@@ -57,7 +57,7 @@ GS_DEVICE void stream_run(uint32_t ring, uint32_t bars, int count, uint64_t poli
         barrier_wait(bar, phase);
         work(at);
         __syncwarp();
-        if (lane_of_thread() == 0 && left > SLOTS)
+        if (left > SLOTS && elect_lane())
             copy_start_once(at, next(), BYTES, bar, policy);
         at += BYTES;
         bar += 8;
@@ -294,22 +294,29 @@ GS_DEVICE struct part_place parts_of_strip(const struct parts *parts, const stru
     return p;
 }
 
-/* The sum of a row of a strip over the warps, in their order. */
-GS_DEVICE float add_parts(const struct part_place &p, int row)
+/*
+ * The sum of a row of a strip over `n` warps, in their order; `first`, `others` as in part_place, of the row.
+ * AT_ONCE parts after the first are under way together.
+ */
+template <int AT_ONCE> GS_DEVICE float add_parts_of(int n, uint32_t first, uint32_t others)
 {
-    const int STEP = GS_DECODE_SEGMENTS * GS_DECODE_STRIP * 4, AT_ONCE = 6;
-    float sum = load_shared_float(p.first + 4 * (uint32_t)row), part[AT_ONCE];
-    uint32_t others = p.others + 4 * (uint32_t)row;
+    const uint32_t STEP = GS_DECODE_SEGMENTS * GS_DECODE_STRIP * 4;
+    float sum = load_shared_float(first), part[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
-        part[i] = i + 1 < p.n ? load_shared_float(others + i * STEP) : 0.0f;
+        part[i] = i + 1 < n ? load_shared_float(others + i * STEP) : 0.0f;
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
         sum += part[i];
 #pragma unroll 1
-    for (int i = AT_ONCE; i + 1 < p.n; i++)
-        sum += load_shared_float(others + (uint32_t)(i * STEP));
+    for (int i = AT_ONCE; i + 1 < n; i++)
+        sum += load_shared_float(others + (uint32_t)i * STEP);
     return sum;
+}
+
+GS_DEVICE float add_parts(const struct part_place &p, int row)
+{
+    return add_parts_of<6>(p.n, p.first + 4 * (uint32_t)row, p.others + 4 * (uint32_t)row);
 }
 
 /* The rows that a block has a part of; at most one a thread. */
@@ -346,10 +353,71 @@ GS_DEVICE struct row_place place_of_row(const struct parts *parts, const struct 
 }
 
 /*
- * A block's results to the two vectors of a pair, a row a thread: the block that has a strip's first chunk
- * writes scale * sum + add to `first`, one that has only later chunks scale * sum to `second`; where there is
- * none, `second` is zero.
+ * What is left for a thread to do when the stream is through, in 16 bytes, which lie in shared memory
+ * meanwhile: the constant bank and code that was not yet run would both be fetched behind the weights of the
+ * blocks that still stream.
  */
+struct row_end {
+    uint32_t what;  /* parts | ROW_* | floats from `to` to the pair's second vector << 8 */
+    uint32_t parts; /* addresses / 4: the first part, the others << 16 */
+    float *to;
+};
+#define ROW_STARTS 16u
+#define ROW_WHOLE  32u
+
+GS_DEVICE struct row_end end_of_row(const struct row_place &place, float *first, float *second)
+{
+    struct row_end end;
+    int row = place.row, in_strip = row % GS_DECODE_STRIP;
+    end.what = (uint32_t)place.parts.n | (place.starts ? ROW_STARTS : 0) |
+               (place.starts == 2 ? ROW_WHOLE : 0) | (uint32_t)(second - first) << 8;
+    end.parts = (place.parts.first / 4 + (uint32_t)in_strip) | (place.parts.others / 4 + (uint32_t)in_strip)
+                                                                   << 16;
+    end.to = (place.starts ? first : second) + row;
+    return end;
+}
+
+GS_DEVICE void keep_row(uint32_t at, const struct row_end &end)
+{
+    uint64_t to = (uint64_t)end.to;
+    store_shared_16(at, end.what, end.parts, (uint32_t)to, (uint32_t)(to >> 32));
+}
+
+GS_DEVICE struct row_end recall_row(uint32_t at)
+{
+    const struct u32x4 kept = load_shared_16(at);
+    struct row_end end = {kept.x, kept.y, (float *)((uint64_t)kept.w << 32 | kept.z)};
+    return end;
+}
+
+GS_DEVICE void store_float(float *to, float value)
+{
+    asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+}
+
+GS_DEVICE void store_half(uint16_t *to, uint16_t value)
+{
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(value) : "memory");
+}
+
+/*
+ * A block's results to the two vectors of a pair, a row a thread: the block that has a strip's first chunk
+ * writes scale * sum + add to the first, one that has only later chunks scale * sum to the second; where
+ * there is none, the second is zero. Returns what was written.
+ */
+template <int AT_ONCE> GS_DEVICE float write_row(const struct row_end &end, float scale, float add)
+{
+    float sum =
+        add_parts_of<AT_ONCE>((int)(end.what & 15u), (end.parts & 0xffffu) * 4, end.parts >> 16 << 2) * scale;
+    if (end.what & ROW_STARTS)
+        sum += add;
+    store_float(end.to, sum);
+    if (end.what & ROW_WHOLE)
+        store_float(end.to + (end.what >> 8), 0.0f);
+    return sum;
+}
+
+/* The same at once, for a thread that may have no row; the row's value to values[thread] too. */
 GS_DEVICE void write_pair(const struct row_place &place, float scale, float add, float *first, float *second,
                           float *values)
 {
@@ -390,10 +458,10 @@ GS_DEVICE void load_norm(struct norm_weights *w, const float *norm, int n)
 }
 
 /*
- * The residual stream: the sum of N vectors, which lie one after another. Returns this thread's part of the
- * sum of squares.
+ * The residual stream: the sum of `vectors` of N vectors, which lie one after another. Returns this thread's
+ * part of the sum of squares.
  */
-template <int N> GS_DEVICE float load_residual(struct residual *r, const float *from, int n)
+template <int N> GS_DEVICE float load_residual(struct residual *r, const float *from, int n, int vectors = N)
 {
     float4 part[N][GS_DECODE_MAX_QUADS];
 #pragma unroll
@@ -401,8 +469,8 @@ template <int N> GS_DEVICE float load_residual(struct residual *r, const float *
 #pragma unroll
         for (int j = 0; j < GS_DECODE_MAX_QUADS; j++) {
             int i = quad_of_thread(j);
-            part[v][j] = i < n ? __ldcg((const float4 *)(from + (uint32_t)(v * n + i)))
-                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            part[v][j] = i < n && v < vectors ? __ldcg((const float4 *)(from + (uint32_t)(v * n + i)))
+                                              : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
     float squares = 0.0f;
 #pragma unroll
@@ -468,6 +536,22 @@ GS_DEVICE float inverse_root(float x)
 GS_DEVICE float norm_scale(const float *squares, const struct gs_gpu_dims &dims)
 {
     return inverse_root(__fdividef(add_sums(squares), (float)dims.d_model) + dims.rms_norm_eps);
+}
+
+/* What a norm needs beside the residual stream, kept in shared memory by one thread before the wait. */
+struct norm_kept {
+    float inverse, eps; /* inverse: of d_model */
+};
+
+GS_DEVICE void keep_norm(struct norm_kept *kept, const struct gs_gpu_dims &dims)
+{
+    kept->inverse = __fdividef(1.0f, (float)dims.d_model), kept->eps = dims.rms_norm_eps;
+}
+
+GS_DEVICE float norm_scale_kept(const float *squares, const struct norm_kept *kept)
+{
+    uint32_t at = shared_address(kept);
+    return inverse_root(fmaf(add_sums(squares), load_shared_float(at), load_shared_float(at + 4)));
 }
 
 #endif

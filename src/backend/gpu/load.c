@@ -2,7 +2,8 @@
  * Weights from the mapped file to the device, layer by layer. Each tensor is either copied to where it stays,
  * or to a raw area from which a kernel of convert.cu makes the device's form. Reader threads copy pieces of
  * the file into pinned buffers of their own, two each, while the device fetches the other: reading and
- * transfer overlap.
+ * transfer overlap. A layer is made into the device's form while the next one is read into the
+ * other half of the raw area.
  */
 #include "backend/gpu/decode_launch.h"
 #include "backend/gpu/device.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE_BYTES  (4u << 20)
+#define PIECE_BYTES  (2u << 20)
 #define MAX_THREADS  16
 #define MAX_COPIES   64 /* of one layer */
 #define MAX_CONVERTS 64
@@ -321,7 +322,7 @@ static gs_status convert_all(struct loader *loader, struct gs_error *error)
         const struct conversion *c = &loader->conversions[i];
         status = gs_gpu_run(device, c->kernel, &c->args, c->n_threads, GS_SIMPLE_THREADS, error);
     }
-    return status == GS_OK ? device->api->sync(device->gpu, device->stream, error) : status;
+    return status;
 }
 
 /* ---------------------------------------------------------------- the fast kernels' order */
@@ -382,8 +383,7 @@ static gs_status relay_layer(struct loader *loader, struct gs_gpu_layer *layer, 
         status = relay_experts(loader, &layer->gate_up, true, error);
     if (status == GS_OK)
         status = relay_experts(loader, &layer->down, false, error);
-    return status == GS_OK ? loader->device->api->sync(loader->device->gpu, loader->device->stream, error)
-                           : status;
+    return status;
 }
 
 /* ---------------------------------------------------------------- prefill's dense matrices */
@@ -506,7 +506,7 @@ static void close_readers(struct loader *loader)
     gs_threads_close(loader->threads);
 }
 
-/* One layer, or the outer tensors: their memory, their bytes, their conversions. */
+/* One layer, or the outer tensors: their memory, their bytes. What is made of them is only queued. */
 static gs_status load_part(struct loader *loader, int64_t layer, void *raw, struct gs_error *error)
 {
     struct gs_device *device = loader->device;
@@ -522,6 +522,9 @@ static gs_status load_part(struct loader *loader, int64_t layer, void *raw, stru
     else
         device->layers[layer] = put_layer(loader, &device->weights->layers[layer]);
     status = move_all(loader, error);
+    /* All that was queued of the part before: the next one may have its half of the raw area. */
+    if (status == GS_OK)
+        status = device->api->sync(device->gpu, device->stream, error);
     if (status == GS_OK)
         status = convert_all(loader, error);
     if (status == GS_OK && wants_relay(device))
@@ -559,16 +562,19 @@ static gs_status make_rope(struct gs_device *device, struct gs_error *error)
     return status == GS_OK ? api->sync(device->gpu, device->stream, error) : status;
 }
 
-/* All parts together, and the largest raw area. */
-static struct need plan(struct loader *loader)
+/* All parts together; the raw area holds two layers, or what is outside the layers. */
+static struct need plan(struct loader *loader, uint64_t *layer_raw)
 {
-    struct need all = {.kept = rope_bytes(loader->device)};
-    for (int64_t layer = -1; layer < loader->device->dims.n_layer; layer++) {
+    struct need all = measure(loader, -1);
+    all.kept += rope_bytes(loader->device);
+    *layer_raw = 0;
+    for (int64_t layer = 0; layer < loader->device->dims.n_layer; layer++) {
         struct need need = measure(loader, layer);
         all.kept += need.kept;
         all.copies += need.copies;
-        all.raw = need.raw > all.raw ? need.raw : all.raw;
+        *layer_raw = need.raw > *layer_raw ? need.raw : *layer_raw;
     }
+    all.raw = all.raw > 2 * *layer_raw ? all.raw : 2 * *layer_raw;
     return all;
 }
 
@@ -585,10 +591,29 @@ static gs_status check_room(struct gs_device *device, const struct need *need, s
     return status;
 }
 
+/* Layer by layer, each into the other half of the raw area; then what is outside the layers. */
+static gs_status load_parts(struct loader *loader, char *raw, uint64_t layer_raw, struct gs_error *error)
+{
+    struct gs_device *device = loader->device;
+    gs_status status = GS_OK;
+    for (int64_t layer = 0; status == GS_OK && layer < device->dims.n_layer; layer++)
+        status = load_part(loader, layer, layer % 2 ? raw + layer_raw : raw, error);
+    if (status == GS_OK)
+        status = device->api->sync(device->gpu, device->stream, error);
+    if (status == GS_OK)
+        status = load_part(loader, -1, raw, error);
+    if (status == GS_OK)
+        status = make_rope(device, error);
+    if (status != GS_OK) /* what is still queued must not outlive what it reads */
+        device->api->sync(device->gpu, device->stream, NULL);
+    return status;
+}
+
 gs_status gs_gpu_load_weights(struct gs_device *device, gs_progress_fn *progress, void *progress_user,
                               struct gs_error *error)
 {
     void *raw = NULL;
+    uint64_t layer_raw;
     struct loader *loader = calloc(1, sizeof *loader);
     if (!loader)
         return gs_fail_memory(error, sizeof *loader);
@@ -596,18 +621,14 @@ gs_status gs_gpu_load_weights(struct gs_device *device, gs_progress_fn *progress
     loader->progress = progress;
     loader->progress_user = progress_user;
     loader->total = device->weights->bytes;
-    struct need need = plan(loader);
+    struct need need = plan(loader, &layer_raw);
     gs_status status = check_room(device, &need, error);
     if (status == GS_OK)
         status = open_readers(loader, error);
     if (status == GS_OK)
         status = device->api->alloc(device->gpu, need.raw, "loading", &raw, error);
-    for (int64_t layer = 0; status == GS_OK && layer < device->dims.n_layer; layer++)
-        status = load_part(loader, layer, raw, error);
     if (status == GS_OK)
-        status = load_part(loader, -1, raw, error);
-    if (status == GS_OK)
-        status = make_rope(device, error);
+        status = load_parts(loader, raw, layer_raw, error);
     device->api->release(device->gpu, raw);
     close_readers(loader);
     free(loader);
