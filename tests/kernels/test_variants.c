@@ -95,8 +95,8 @@ static void check_company(const struct kernel_case *kernel, const struct kernel_
  */
 static void vectors_do_not_depend_on_their_company(void **state)
 {
-    static const struct kernel_shape shapes[] = {
-        {288, 27, 11}, {192, 32, 8}, {1216, 17, 7}, {3104, 19, 5}, {1056, 9, 40}};
+    static const struct kernel_shape shapes[] = {{288, 27, 11}, {192, 32, 8},  {1216, 17, 7}, {3104, 19, 5},
+                                                 {1056, 9, 40}, {192, 27, 16}, {1024, 32, 29}};
     (void)state;
     for (size_t i = 0; i < kernel_case_count; i++)
         for (size_t v = 0; v < kernel_checked_count() && kernel_cases[i].most_rows == KERNEL_MAX_ROWS; v++) {
@@ -104,6 +104,71 @@ static void vectors_do_not_depend_on_their_company(void **state)
             for (size_t k = 0; kernel_has(&kernel_cases[i], &variant) && k < sizeof shapes / sizeof *shapes;
                  k++)
                 check_company(&kernel_cases[i], &variant, shapes[k], 4 + v);
+        }
+}
+
+/* Other rows that meet the same vectors: what the first call made of them serves, with the same bits. */
+static void vectors_are_laid_out_once(void **state)
+{
+    static const struct kernel_shape shapes[] = {{192, 32, 16}, {1024, 19, 31}, {96, 7, 12}, {64, 5, 3}};
+    const struct kernel_case *product = NULL;
+    (void)state;
+    for (size_t i = 0; i < kernel_case_count; i++)
+        if (strcmp(kernel_cases[i].name, "bf16_bf16") == 0)
+            product = &kernel_cases[i];
+    assert_non_null(product);
+    for (size_t v = 0; v < kernel_variant_count(); v++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            struct kernel_variant variant = kernel_variant_at(v);
+            struct kernel_run run;
+            size_t n = shapes[k].n, n_left = shapes[k].n_rows - 1;
+            kernel_prepare(&run, product, shapes[k], v);
+            struct gs_bf16_rows rest = {run.bf16_rows.data + 2 * n};
+            float *out = (float *)(void *)run.out, *whole = malloc(run.out_size);
+            assert_non_null(whole);
+            kernel_call(&run, &variant);
+            memcpy(whole, out, run.out_size);
+            variant.fast->bf16_bf16(&rest, n_left, n, run.bf16, shapes[k].n_x, run.work, out, run.stride,
+                                    true);
+            for (size_t t = 0; t < shapes[k].n_x; t++)
+                assert_memory_equal(out + t * run.stride, whole + t * run.stride + 1, n_left * sizeof *out);
+            free(whole);
+            kernel_release(&run);
+        }
+}
+
+/* Bias, activation and quantising in one are what they are one after the other. */
+static void activation_is_its_parts(void **state)
+{
+    enum { N_X = 3, BLOCK = 5 };
+    (void)state;
+    float gate_up[N_X][64], bias[64], units[32];
+    for (int i = 0; i < 64; i++) {
+        bias[i] = sinf((float)i);
+        for (int t = 0; t < N_X; t++)
+            gate_up[t][i] = 9.0f * cosf((float)(i * 7 + t));
+    }
+    for (size_t v = 0; v < gs_fast_kernels_count(); v++)
+        for (enum gs_q8_order order = GS_Q8_PAIRS; order <= GS_Q8_HALVES; order++) {
+            const struct gs_fast_kernels *kernels = gs_fast_kernels_at(v);
+            struct gs_activation how = {7.0f, 1.702f, order, BLOCK};
+            struct gs_q8_chunk out[N_X][2] = {0}, alone;
+            float sums[N_X][64];
+            kernels->activate_q8(&how, gate_up[0], bias, N_X, out[0], 2);
+            memcpy(sums, gate_up, sizeof sums);
+            kernels->add_bias(sums[0], 64, N_X, bias, 64);
+            for (int t = 0; t < N_X; t++) {
+                for (int i = 0; i < 64; i++)
+                    assert_true(sums[t][i] == gate_up[t][i] + bias[i]);
+                kernels->swiglu(sums[t], 32, how.limit, how.alpha, units);
+                kernels->quantize_q8(units, 32, order, &alone);
+                const struct gs_q8_chunk *chunk = &out[t][1];
+                assert_memory_equal(chunk->q + 16, alone.q, 16);
+                assert_memory_equal(chunk->q + 80, alone.q + 64, 16);
+                assert_memory_equal(chunk->scale + 4, alone.scale, 16);
+                assert_memory_equal(chunk->sum + 4, alone.sum, 16);
+                assert_true(chunk->scale[0] == 0.0f && chunk->q[0] == 0 && out[t][0].sum[3] == 0);
+            }
         }
 }
 
@@ -145,6 +210,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_variant_is_the_generic_one),
         cmocka_unit_test(vectors_do_not_depend_on_their_company),
+        cmocka_unit_test(vectors_are_laid_out_once),
+        cmocka_unit_test(activation_is_its_parts),
         cmocka_unit_test(the_comparison_notices),
     };
     return cmocka_run_group_tests_name("kernels/variants", tests, NULL, NULL);

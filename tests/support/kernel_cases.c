@@ -346,7 +346,7 @@ static void prepare_bf16(struct kernel_run *run)
 static void call_bf16(const struct kernel_run *run, const struct kernel_variant *variant)
 {
     variant->fast->bf16_bf16(&run->bf16_rows, run->shape.n_rows, run->shape.n, run->bf16, run->shape.n_x,
-                             run->work, (float *)(void *)run->out, run->stride);
+                             run->work, (float *)(void *)run->out, run->stride, false);
 }
 
 /* ---------------------------------------------------------------- attention */

@@ -20,7 +20,8 @@
 struct dense {
     const struct gs_matrix *weight;
     const float *bias; /* [rows]; may be NULL */
-    float *out;        /* [n_in][rows] */
+    float *out;        /* [n_in][stride] */
+    int64_t stride;    /* rows at least */
 };
 
 struct dense_job {
@@ -29,7 +30,19 @@ struct dense_job {
     int64_t n_in;
     struct dense parts[3];
     size_t n_parts;
+    uint64_t number; /* of the input, for meets_again */
 };
+
+/*
+ * Has the thread's last product had the same vectors? They have a number, which none had before them, so that
+ * what a product makes of them in the thread's work is made once.
+ */
+static bool meets_again(struct gs_fast *fast, size_t thread, uint64_t number)
+{
+    bool again = fast->work_holds[thread] == number;
+    fast->work_holds[thread] = number;
+    return again;
+}
 
 static size_t count_tiles(const struct dense *part)
 {
@@ -40,40 +53,41 @@ static size_t count_tiles(const struct dense *part)
 static void multiply_any(const struct dense_job *job, const struct dense *part, int64_t first, int64_t n_rows,
                          float *row)
 {
-    int64_t stride = part->weight->rows;
     for (int64_t r = first; r < first + n_rows; r++) {
         gs_matrix_row(part->weight, r, row);
         for (int64_t t = 0; t < job->n_in; t++)
             job->device->kernels->dot(row, &job->input->f32_rows[t], 1, (size_t)part->weight->columns,
-                                      &part->out[t * stride + r]);
+                                      &part->out[t * part->stride + r]);
     }
 }
 
-static void multiply_tile(const struct dense_job *job, const struct dense *part, int64_t tile, size_t thread)
+/* Rows of weights from `first` to `end`, a tile of them at most. */
+static void multiply_tile(const struct dense_job *job, const struct dense *part, int64_t first, int64_t end,
+                          size_t thread)
 {
     struct gs_fast *fast = job->device->fast;
     const struct gs_matrix *weight = part->weight;
-    int64_t first = tile * GS_FAST_TILE_ROWS, n_rows = weight->rows - first;
-    n_rows = n_rows < GS_FAST_TILE_ROWS ? n_rows : GS_FAST_TILE_ROWS;
+    int64_t n_rows = end - first < GS_FAST_TILE_ROWS ? end - first : GS_FAST_TILE_ROWS;
     int64_t row_bytes = gs_weight_bytes(weight->type, weight->columns);
     const unsigned char *data = weight->data + first * row_bytes;
-    size_t n = (size_t)weight->columns, n_in = (size_t)job->n_in, stride = (size_t)weight->rows;
+    size_t n = (size_t)weight->columns, n_in = (size_t)job->n_in, stride = (size_t)part->stride;
     void *work = fast->work + thread * fast->work_bytes;
     float *out = part->out + first;
     if (weight->type == GS_WEIGHT_BF16) {
         struct gs_bf16_rows rows = {data};
-        fast->kernels->bf16_bf16(&rows, (size_t)n_rows, n, job->input->bf16_rows, n_in, work, out, stride);
+        fast->kernels->bf16_bf16(&rows, (size_t)n_rows, n, job->input->bf16_rows, n_in, work, out, stride,
+                                 meets_again(fast, thread, job->number));
     } else if (weight->type == GS_WEIGHT_Q8_0) {
         struct gs_q8_0_row rows[GS_FAST_TILE_ROWS];
         for (int64_t r = 0; r < n_rows; r++)
             rows[r].blocks = data + r * row_bytes;
+        fast->work_holds[thread] = 0;
         fast->kernels->q8_0_q8(rows, (size_t)n_rows, n, job->input->q8_rows, n_in, work, out, stride);
     } else {
         multiply_any(job, part, first, n_rows, fast->tile + thread * fast->tile_floats);
     }
     if (part->bias)
-        for (size_t t = 0; t < n_in; t++)
-            fast->kernels->add_scaled(out + t * stride, part->bias + first, 1.0f, (size_t)n_rows);
+        fast->kernels->add_bias(out, stride, n_in, part->bias + first, (size_t)n_rows);
 }
 
 static void dense_tiles(void *user, size_t begin, size_t end, size_t thread)
@@ -83,32 +97,48 @@ static void dense_tiles(void *user, size_t begin, size_t end, size_t thread)
         size_t part = 0, tile = item;
         while (tile >= count_tiles(&job->parts[part]))
             tile -= count_tiles(&job->parts[part++]);
-        multiply_tile(job, &job->parts[part], (int64_t)tile, thread);
+        multiply_tile(job, &job->parts[part], (int64_t)tile * GS_FAST_TILE_ROWS,
+                      job->parts[part].weight->rows, thread);
+    }
+}
+
+/* Before the job's first tile. */
+static void begin_dense(struct dense_job *job)
+{
+    job->number = ++job->device->fast->last_number;
+    for (size_t i = 0; i < job->n_parts; i++) {
+        const struct gs_matrix *weight = job->parts[i].weight;
+        job->device->stats.weight_bytes +=
+            (uint64_t)(weight->rows * gs_weight_bytes(weight->type, weight->columns));
     }
 }
 
 static void run_dense(struct dense_job *job)
 {
     size_t n_tiles = 0;
-    for (size_t i = 0; i < job->n_parts; i++) {
-        const struct gs_matrix *weight = job->parts[i].weight;
+    for (size_t i = 0; i < job->n_parts; i++)
         n_tiles += count_tiles(&job->parts[i]);
-        job->device->stats.weight_bytes +=
-            (uint64_t)(weight->rows * gs_weight_bytes(weight->type, weight->columns));
-    }
+    begin_dense(job);
     gs_threads_run(job->device->threads, dense_tiles, job, n_tiles, 1);
 }
 
-/* A row of an input in the forms that `weight` meets. */
+/* `n` elements of a row of an input, from `first`, a multiple of a chunk, in the form that `weight` meets. */
+static void prepare_part(const struct gs_fast *fast, struct gs_fast_input *input, int64_t row, int64_t first,
+                         int64_t n, const struct gs_matrix *weight)
+{
+    const float *from = input->f32 + row * input->n + first;
+    if (weight->type == GS_WEIGHT_BF16)
+        fast->kernels->round_bf16(from, (size_t)n, input->bf16 + row * input->n + first);
+    else if (weight->type == GS_WEIGHT_Q8_0)
+        fast->kernels->quantize_q8(from, (size_t)n, GS_Q8_HALVES,
+                                   input->q8 + row * (int64_t)gs_q8_chunk_count((size_t)input->n) +
+                                       first / GS_Q8_CHUNK);
+}
+
 static void prepare_row(const struct gs_fast *fast, struct gs_fast_input *input, int64_t row,
                         const struct gs_matrix *weight)
 {
-    const float *from = input->f32 + row * input->n;
-    if (weight->type == GS_WEIGHT_BF16)
-        fast->kernels->round_bf16(from, (size_t)input->n, input->bf16 + row * input->n);
-    else if (weight->type == GS_WEIGHT_Q8_0)
-        fast->kernels->quantize_q8(from, (size_t)input->n, GS_Q8_HALVES,
-                                   input->q8 + row * (int64_t)gs_q8_chunk_count((size_t)input->n));
+    prepare_part(fast, input, row, 0, input->n, weight);
 }
 
 /* ---------------------------------------------------------------- attention */
@@ -128,44 +158,121 @@ static void norm_row(struct gs_device *device, const float *weight, int64_t t)
                             config->rms_norm_eps, fast->normed.f32 + t * config->d_model);
 }
 
-static void begin_attention(void *user, size_t begin, size_t end, size_t thread)
+/* The row as a layer's QKV takes it. */
+static void begin_layer(struct gs_device *device, int64_t layer, int64_t t)
+{
+    struct gs_fast *fast = device->fast;
+    const struct gs_layer_weights *w = &device->weights->layers[layer];
+    norm_row(device, fast->layers[layer].attention_norm, t);
+    prepare_row(fast, &fast->normed, t, &w->q);
+    if (w->k.type != w->q.type)
+        prepare_row(fast, &fast->normed, t, &w->k);
+    if (w->v.type != w->q.type && w->v.type != w->k.type)
+        prepare_row(fast, &fast->normed, t, &w->v);
+}
+
+static void begin_first_layer(void *user, size_t begin, size_t end, size_t thread)
 {
     (void)thread;
     const struct row_job *job = user;
-    struct gs_fast *fast = job->device->fast;
-    const struct gs_layer_weights *w = &job->device->weights->layers[job->layer];
-    for (int64_t t = (int64_t)begin; t < (int64_t)end; t++) {
-        norm_row(job->device, fast->layers[job->layer].attention_norm, t);
-        prepare_row(fast, &fast->normed, t, &w->q);
-        if (w->k.type != w->q.type)
-            prepare_row(fast, &fast->normed, t, &w->k);
-        if (w->v.type != w->q.type && w->v.type != w->k.type)
-            prepare_row(fast, &fast->normed, t, &w->v);
-    }
+    for (int64_t t = (int64_t)begin; t < (int64_t)end; t++)
+        begin_layer(job->device, 0, t);
 }
 
-/* Rotates a row's queries and keys; keys and values go to its timeline's cache. */
+/* A row's query heads from `first` on. */
+static void rotate_queries(const struct row_job *job, int64_t first, int64_t n_heads, int64_t t)
+{
+    struct gs_fast *fast = job->device->fast;
+    int64_t d = job->device->weights->config.d_head, half = d / 2;
+    fast->kernels->rotate(fast->cosine + t * half, fast->sine + t * half, (size_t)d,
+                          fast->query + t * fast->query_stride + first * d, (size_t)n_heads);
+}
+
+/* A row's key, rotated, and value of a head go to its timeline's cache. */
+static void store_head(const struct row_job *job, int64_t kv_head, int64_t t)
+{
+    const struct gs_config *config = &job->device->weights->config;
+    const struct gs_cpu_row *row = &job->device->scratch.rows[t];
+    struct gs_fast *fast = job->device->fast;
+    int64_t d = config->d_head, half = d / 2, at = (t * config->n_kv_head + kv_head) * d;
+    uint16_t key_bits[GS_MAX_D_HEAD], value_bits[GS_MAX_D_HEAD];
+    fast->kernels->rotate(fast->cosine + t * half, fast->sine + t * half, (size_t)d, fast->key + at, 1);
+    fast->kernels->round_bf16(fast->key + at, (size_t)d, key_bits);
+    fast->kernels->round_bf16(fast->value + at, (size_t)d, value_bits);
+    gs_kv_store_bf16(row->kv, job->layer, kv_head, row->position, key_bits, value_bits);
+}
+
 static void store_rows(void *user, size_t begin, size_t end, size_t thread)
 {
     (void)thread;
     const struct row_job *job = user;
     const struct gs_config *config = &job->device->weights->config;
-    struct gs_fast *fast = job->device->fast;
-    int64_t d = config->d_head, half = d / 2;
     for (int64_t t = (int64_t)begin; t < (int64_t)end; t++) {
-        const struct gs_cpu_row *row = &job->device->scratch.rows[t];
-        const float *cosine = fast->cosine + t * half, *sine = fast->sine + t * half;
-        float *key = fast->key + t * config->n_kv_head * d, *value = fast->value + t * config->n_kv_head * d;
-        fast->kernels->rotate(cosine, sine, (size_t)d, fast->query + t * config->n_head * d,
-                              (size_t)config->n_head);
-        fast->kernels->rotate(cosine, sine, (size_t)d, key, (size_t)config->n_kv_head);
-        for (int64_t h = 0; h < config->n_kv_head; h++) {
-            uint16_t key_bits[GS_MAX_D_HEAD], value_bits[GS_MAX_D_HEAD];
-            fast->kernels->round_bf16(key + h * d, (size_t)d, key_bits);
-            fast->kernels->round_bf16(value + h * d, (size_t)d, value_bits);
-            gs_kv_store_bf16(row->kv, job->layer, h, row->position, key_bits, value_bits);
-        }
+        rotate_queries(job, 0, config->n_head, t);
+        for (int64_t h = 0; h < config->n_kv_head; h++)
+            store_head(job, h, t);
     }
+}
+
+/* Q, K and V of some rows, and where they go from there. */
+struct qkv_job {
+    const struct row_job *rows;
+    struct dense_job dense; /* of q, k, v */
+};
+
+static void multiply_head(const struct qkv_job *job, size_t part, int64_t head, size_t thread)
+{
+    int64_t d = job->rows->device->weights->config.d_head;
+    for (int64_t first = head * d; first < (head + 1) * d; first += GS_FAST_TILE_ROWS)
+        multiply_tile(&job->dense, &job->dense.parts[part], first, (head + 1) * d, thread);
+}
+
+/* Items are heads, those of keys and values first: what a thread has made it takes on, while it is near. */
+static void qkv_heads(void *user, size_t begin, size_t end, size_t thread)
+{
+    const struct qkv_job *job = user;
+    int64_t n_kv_head = job->rows->device->weights->config.n_kv_head;
+    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
+        if (item < n_kv_head) {
+            multiply_head(job, 1, item, thread);
+            multiply_head(job, 2, item, thread);
+        } else {
+            multiply_head(job, 0, item - n_kv_head, thread);
+        }
+        for (int64_t t = 0; t < job->rows->n_rows; t++)
+            if (item < n_kv_head)
+                store_head(job->rows, item, t);
+            else
+                rotate_queries(job->rows, item - n_kv_head, 1, t);
+    }
+}
+
+/* One row, or few heads for each thread: tiles are smaller items. */
+static void run_qkv(struct row_job *rows)
+{
+    struct gs_device *device = rows->device;
+    const struct gs_config *config = &device->weights->config;
+    const struct gs_layer_weights *w = &device->weights->layers[rows->layer];
+    struct gs_fast *fast = device->fast;
+    float *const *bias = fast->layers[rows->layer].bias;
+    int64_t kv_width = config->n_kv_head * config->d_head;
+    struct qkv_job job = {rows,
+                          {device,
+                           &fast->normed,
+                           rows->n_rows,
+                           {{&w->q, bias[0], fast->query, fast->query_stride},
+                            {&w->k, bias[1], fast->key, kv_width},
+                            {&w->v, bias[2], fast->value, kv_width}},
+                           3,
+                           0}};
+    size_t n_heads = (size_t)(config->n_head + config->n_kv_head);
+    if (rows->n_rows > 1 && n_heads >= GS_FAST_ITEMS * gs_threads_count(device->threads)) {
+        begin_dense(&job.dense);
+        gs_threads_run(device->threads, qkv_heads, &job, n_heads, 1);
+        return;
+    }
+    run_dense(&job.dense);
+    gs_threads_run(device->threads, store_rows, rows, (size_t)rows->n_rows, 1);
 }
 
 /* Of a kv head and a row: where its attention comes from and goes to. */
@@ -176,10 +283,10 @@ static struct gs_fast_attention find_attention(const struct row_job *job, int64_
     struct gs_fast *fast = job->device->fast;
     const struct gs_cpu_row *row = &job->device->scratch.rows[t];
     int64_t d = config->d_head, group = config->n_head / config->n_kv_head;
-    int64_t first = row->position - (config->window - 1), at = (t * config->n_head + kv_head * group) * d;
+    int64_t first = row->position - (config->window - 1), at = kv_head * group * d;
     int64_t span_floats = (int64_t)gs_fast_span_floats(group, d) * GS_FAST_SPANS;
     return (struct gs_fast_attention){
-        .query = fast->query + at,
+        .query = fast->query + t * fast->query_stride + at,
         .sinks = fast->layers[job->layer].sinks + kv_head * group,
         .keys = gs_kv_head_keys(row->kv, job->layer, kv_head),
         .values = gs_kv_head_values(row->kv, job->layer, kv_head),
@@ -191,23 +298,34 @@ static struct gs_fast_attention find_attention(const struct row_job *job, int64_
         .scale = 1.0f / sqrtf((float)d),
         .partial =
             t < GS_FAST_SPREAD_ROWS ? fast->partial + (t * config->n_kv_head + kv_head) * span_floats : NULL,
-        .out = fast->attended.f32 + at,
+        .out = fast->attended.f32 + t * fast->attended.n + at,
         .work = fast->work + thread * fast->work_bytes,
     };
+}
+
+/* What the query heads of a kv head give is whole chunks of a row. */
+static bool has_whole_chunks(const struct gs_config *config)
+{
+    return config->n_head / config->n_kv_head * config->d_head % GS_Q8_CHUNK == 0;
 }
 
 /* Many rows: items are (kv head, row), heads first: the rows of a prompt find a head's cache warm. */
 static void attend_items(void *user, size_t begin, size_t end, size_t thread)
 {
     const struct row_job *job = user;
-    int64_t n_items = job->n_rows * job->device->weights->config.n_kv_head;
+    const struct gs_config *config = &job->device->weights->config;
+    struct gs_fast *fast = job->device->fast;
+    int64_t n_items = job->n_rows * config->n_kv_head, width = fast->attended.n / config->n_kv_head;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         int64_t soon = item + 1 < n_items ? item + 1 : item;
         struct gs_fast_attention attention =
             find_attention(job, item / job->n_rows, item % job->n_rows, thread);
         struct gs_fast_attention next = find_attention(job, soon / job->n_rows, soon % job->n_rows, thread);
         attention.next = &next;
-        gs_fast_attend(job->device->fast->kernels, &attention);
+        gs_fast_attend(fast->kernels, &attention);
+        if (has_whole_chunks(config))
+            prepare_part(fast, &fast->attended, item % job->n_rows, item / job->n_rows * width, width,
+                         &job->device->weights->layers[job->layer].o);
     }
 }
 
@@ -251,16 +369,6 @@ static int64_t count_spans(const struct row_job *job)
     return most;
 }
 
-static void run_attention(struct row_job *job)
-{
-    size_t n_items = (size_t)(job->n_rows * job->device->weights->config.n_kv_head);
-    job->n_spans = job->n_rows <= GS_FAST_SPREAD_ROWS ? count_spans(job) : 0;
-    if (job->n_spans > 0)
-        gs_threads_run(job->device->threads, attend_spans, job, n_items * (size_t)job->n_spans, 1);
-    else
-        gs_threads_run(job->device->threads, attend_items, job, n_items, 1);
-}
-
 static void end_attention(void *user, size_t begin, size_t end, size_t thread)
 {
     const struct row_job *job = user;
@@ -272,6 +380,18 @@ static void end_attention(void *user, size_t begin, size_t end, size_t thread)
         }
         prepare_row(fast, &fast->attended, t, &job->device->weights->layers[job->layer].o);
     }
+}
+
+static void run_attention(struct row_job *job)
+{
+    size_t n_items = (size_t)(job->n_rows * job->device->weights->config.n_kv_head);
+    job->n_spans = job->n_rows <= GS_FAST_SPREAD_ROWS ? count_spans(job) : 0;
+    if (job->n_spans > 0)
+        gs_threads_run(job->device->threads, attend_spans, job, n_items * (size_t)job->n_spans, 1);
+    else
+        gs_threads_run(job->device->threads, attend_items, job, n_items, 1);
+    if (job->n_spans > 0 || !has_whole_chunks(&job->device->weights->config))
+        gs_threads_run(job->device->threads, end_attention, job, (size_t)job->n_rows, 1);
 }
 
 /* ---------------------------------------------------------------- experts */
@@ -291,6 +411,17 @@ static void begin_experts(void *user, size_t begin, size_t end, size_t thread)
     }
 }
 
+/* Rows of the router's matrix that are one item. */
+#define ROUTER_ROWS 8
+
+/* Rows of a forward that are: what a thread has of many. */
+static int64_t router_tokens(const struct row_job *job)
+{
+    int64_t n_threads = (int64_t)gs_threads_count(job->device->threads),
+            n = (job->n_rows - 1) / n_threads + 1;
+    return n > ROUTER_ROWS ? n : ROUTER_ROWS;
+}
+
 /* In float32 and in the exact order: which experts are chosen hangs on it. */
 static void route_experts(void *user, size_t begin, size_t end, size_t thread)
 {
@@ -299,12 +430,27 @@ static void route_experts(void *user, size_t begin, size_t end, size_t thread)
     struct gs_fast *fast = job->device->fast;
     const struct gs_fast_layer *layer = &fast->layers[job->layer];
     float *dots = fast->tile + thread * fast->tile_floats;
-    for (int64_t e = (int64_t)begin; e < (int64_t)end; e++) {
-        job->device->kernels->dot(layer->router + e * config->d_model, fast->normed.f32_rows,
-                                  (size_t)job->n_rows, (size_t)config->d_model, dots);
-        for (int64_t t = 0; t < job->n_rows; t++)
-            fast->router[t * config->n_expert + e] = dots[t] + layer->router_bias[e];
+    int64_t n_blocks = (config->n_expert + ROUTER_ROWS - 1) / ROUTER_ROWS, n_tokens = router_tokens(job);
+    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
+        int64_t t0 = item / n_blocks * n_tokens,
+                n = job->n_rows - t0 < n_tokens ? job->n_rows - t0 : n_tokens;
+        int64_t e = item % n_blocks * ROUTER_ROWS, last = e + ROUTER_ROWS;
+        for (; e < last && e < config->n_expert; e++) {
+            job->device->kernels->dot(layer->router + e * config->d_model, fast->normed.f32_rows + t0,
+                                      (size_t)n, (size_t)config->d_model, dots);
+            for (int64_t t = 0; t < n; t++)
+                fast->router[(t0 + t) * config->n_expert + e] = dots[t] + layer->router_bias[e];
+        }
     }
+}
+
+static void run_router(struct row_job *job)
+{
+    const struct gs_config *config = &job->device->weights->config;
+    int64_t n_blocks = (config->n_expert + ROUTER_ROWS - 1) / ROUTER_ROWS, n_tokens = router_tokens(job);
+    int64_t n_items = n_blocks * ((job->n_rows - 1) / n_tokens + 1);
+    gs_threads_run(job->device->threads, route_experts, job, (size_t)n_items, 1);
+    job->device->stats.weight_bytes += (uint64_t)(config->n_expert * config->d_model) * sizeof(float);
 }
 
 /* Counts, prefix, scatter: routes by expert, so that an expert's weights are read once for all of its rows.
@@ -393,19 +539,6 @@ static void pair_units(float *units)
     }
 }
 
-/* Block number `block` of a row of 8-bit activations; those after the last stay zero. */
-static void store_block(const struct gs_fast *fast, const float *values, size_t block,
-                        struct gs_q8_chunk *row)
-{
-    struct gs_q8_chunk one, *chunk = &row[block / 4];
-    size_t part = block % 4;
-    fast->kernels->quantize_q8(values, 32, fast->expert_order, &one);
-    memcpy(chunk->q + part * 16, one.q, 16);
-    memcpy(chunk->q + GS_Q8_CHUNK / 2 + part * 16, one.q + GS_Q8_CHUNK / 2, 16);
-    memcpy(chunk->scale + part * 4, one.scale, 4 * sizeof *one.scale);
-    memcpy(chunk->sum + part * 4, one.sum, 4 * sizeof *one.sum);
-}
-
 /* 64 rows of gate and up: 32 units, activated, are a block of 8-bit activations. */
 static void gate_up_tiles(void *user, size_t begin, size_t end, size_t thread)
 {
@@ -425,15 +558,12 @@ static void gate_up_tiles(void *user, size_t begin, size_t end, size_t thread)
             fast->kernels->mxfp4_q8(rows + r, GS_FAST_TILE_ROWS, (size_t)config->d_model,
                                     fast->gate_up_in + route, (size_t)n, work, out + r, GS_FAST_UNIT_ROWS);
         read_bias(&w->gate_up_bias, expert, tile * GS_FAST_UNIT_ROWS, GS_FAST_UNIT_ROWS, bias);
-        for (int64_t i = 0; i < n; i++) {
-            float units[GS_FAST_UNIT_ROWS / 2];
-            if (w->gate_up.odd_blocks)
-                pair_units(out + i * GS_FAST_UNIT_ROWS);
-            fast->kernels->add_scaled(out + i * GS_FAST_UNIT_ROWS, bias, 1.0f, GS_FAST_UNIT_ROWS);
-            fast->kernels->swiglu(out + i * GS_FAST_UNIT_ROWS, GS_FAST_UNIT_ROWS / 2, config->swiglu_limit,
-                                  config->swiglu_alpha, units);
-            store_block(fast, units, (size_t)tile, fast->activated + (route + i) * ff_chunks);
-        }
+        for (int64_t i = 0; w->gate_up.odd_blocks && i < n; i++)
+            pair_units(out + i * GS_FAST_UNIT_ROWS);
+        struct gs_activation how = {config->swiglu_limit, config->swiglu_alpha, fast->expert_order,
+                                    (size_t)tile};
+        fast->kernels->activate_q8(&how, out, bias, (size_t)n, fast->activated + route * ff_chunks,
+                                   (size_t)ff_chunks);
     }
 }
 
@@ -455,12 +585,14 @@ static void down_tiles(void *user, size_t begin, size_t end, size_t thread)
         fast->kernels->mxfp4_q8(rows, (size_t)n_rows, (size_t)config->d_ff, fast->down_in + route, (size_t)n,
                                 work, out, (size_t)config->d_model);
         read_bias(&w->down_bias, expert, first, n_rows, bias);
-        for (int64_t i = 0; i < n; i++)
-            fast->kernels->add_scaled(out + i * config->d_model, bias, 1.0f, (size_t)n_rows);
+        fast->kernels->add_bias(out, (size_t)config->d_model, (size_t)n, bias, (size_t)n_rows);
     }
 }
 
-/* projected = the weighted sum of a row's experts, in ascending order of the expert. */
+/*
+ * projected = the weighted sum of a row's experts, in ascending order of the expert; the residual, and the
+ * row as the next layer takes it.
+ */
 static void combine_rows(void *user, size_t begin, size_t end, size_t thread)
 {
     (void)thread;
@@ -477,6 +609,8 @@ static void combine_rows(void *user, size_t begin, size_t end, size_t thread)
                                       (size_t)d);
         }
         fast->kernels->add_scaled(fast->hidden + t * d, to, 1.0f, (size_t)d);
+        if (job->layer + 1 < config->n_layer)
+            begin_layer(job->device, job->layer + 1, t);
     }
 }
 
@@ -506,23 +640,14 @@ static void attention_block(struct gs_device *device, struct row_job *job)
     const struct gs_config *config = &device->weights->config;
     const struct gs_layer_weights *w = &device->weights->layers[job->layer];
     struct gs_fast *fast = device->fast;
-    float *const *bias = fast->layers[job->layer].bias;
-    size_t n_rows = (size_t)job->n_rows;
-    gs_threads_run(device->threads, begin_attention, job, n_rows, 1);
-    struct dense_job qkv = {
-        device,
-        &fast->normed,
-        job->n_rows,
-        {{&w->q, bias[0], fast->query}, {&w->k, bias[1], fast->key}, {&w->v, bias[2], fast->value}},
-        3};
-    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
-    run_dense(&qkv);
-    gs_threads_run(device->threads, store_rows, job, n_rows, 1);
+    run_qkv(job);
     gs_stage_clock_end(&device->clock, GS_TIME_QKV);
     run_attention(job);
-    gs_threads_run(device->threads, end_attention, job, n_rows, 1);
     gs_stage_clock_end(&device->clock, GS_TIME_ATTENTION);
-    struct dense_job o = {device, &fast->attended, job->n_rows, {{&w->o, bias[3], fast->projected}}, 1};
+    struct dense_job o = {
+        device,      &fast->attended,
+        job->n_rows, {{&w->o, fast->layers[job->layer].bias[3], fast->projected, config->d_model}},
+        1,           0};
     run_dense(&o);
     gs_stage_clock_end(&device->clock, GS_TIME_OUTPUT);
     tap(device, GS_STAGE_ATTENTION, job->layer, fast->projected, job->n_rows, config->d_model);
@@ -536,8 +661,7 @@ static void moe_block(struct gs_device *device, struct row_job *job)
     size_t n_rows = (size_t)job->n_rows;
     gs_threads_run(device->threads, begin_experts, job, n_rows, 1);
     gs_stage_clock_end(&device->clock, GS_TIME_NORM);
-    gs_threads_run(device->threads, route_experts, job, (size_t)config->n_expert, 8);
-    device->stats.weight_bytes += (uint64_t)(config->n_expert * config->d_model) * sizeof(float);
+    run_router(job);
     for (int64_t t = 0; t < job->n_rows; t++)
         device->stages.choose_experts(config, fast->router + t * config->n_expert,
                                       fast->choice + t * config->n_active,
@@ -548,8 +672,9 @@ static void moe_block(struct gs_device *device, struct row_job *job)
     int64_t n_active_experts = sort_routes(device, job->n_rows);
     gs_stage_clock_end(&device->clock, GS_TIME_ROUTER);
     run_experts(device, job->layer, n_active_experts);
-    gs_threads_run(device->threads, combine_rows, job, n_rows, 1);
     gs_stage_clock_end(&device->clock, GS_TIME_EXPERTS);
+    gs_threads_run(device->threads, combine_rows, job, n_rows, 1);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     tap(device, GS_STAGE_MOE, job->layer, fast->projected, job->n_rows, config->d_model);
     tap(device, GS_STAGE_LAYER, job->layer, fast->hidden, job->n_rows, config->d_model);
 }
@@ -587,7 +712,9 @@ static void head(struct gs_device *device, int64_t n_rows)
     gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     if (n_wanted == 0)
         return;
-    struct dense_job job = {device, &fast->normed, n_wanted, {{&weights->head, NULL, device->logits}}, 1};
+    struct dense_job job = {device,   &fast->normed,
+                            n_wanted, {{&weights->head, NULL, device->logits, weights->config.n_vocab}},
+                            1,        0};
     run_dense(&job);
     gs_stage_clock_end(&device->clock, GS_TIME_HEAD);
     tap(device, GS_STAGE_LOGITS, 0, device->logits, n_wanted, weights->config.n_vocab);
@@ -600,6 +727,8 @@ gs_status gs_fast_forward(struct gs_device *device, int64_t n_rows, const _Atomi
     gs_stage_clock_begin(&device->clock, device->stats.stage_seconds, device->threads);
     embed(device, n_rows);
     gs_stage_clock_end(&device->clock, GS_TIME_OTHER);
+    gs_threads_run(device->threads, begin_first_layer, &job, (size_t)n_rows, 1);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     for (; job.layer < device->weights->config.n_layer; job.layer++) {
         if (cancelled && atomic_load_explicit(cancelled, memory_order_relaxed))
             return gs_fail(error, GS_CANCELLED, "cancelled");

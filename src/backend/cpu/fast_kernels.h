@@ -81,6 +81,13 @@ struct gs_fast_attention {
     const struct gs_fast_attention *next;
 };
 
+/* Of activate_q8. */
+struct gs_activation {
+    float limit, alpha;
+    enum gs_q8_order order;
+    size_t block; /* which of a row's blocks of 32 */
+};
+
 struct gs_fast_kernels {
     const char *isa; /* as of struct gs_kernels */
 
@@ -103,6 +110,14 @@ struct gs_fast_kernels {
     /* to += from * weight, all [n]. Every variant gives the same bits. */
     void (*add_scaled)(float *to, const float *from, float weight, size_t n);
 
+    /* to [n_x] rows of n, `stride` apart, += bias [n]. Every variant gives the same bits. */
+    void (*add_bias)(float *to, size_t stride, size_t n_x, const float *bias, size_t n);
+
+    /* gate_up [n_x][32 units][2] + bias [32][2] -> a block of each of n_x rows of out, `stride` chunks apart;
+     * the bits of add_bias, swiglu and quantize_q8. */
+    void (*activate_q8)(const struct gs_activation *how, const float *gate_up, const float *bias, size_t n_x,
+                        struct gs_q8_chunk *out, size_t stride);
+
     /* Rotates heads [n_head][d_head] by the angles of cosine, sine [d_head/2]. Every variant gives the same
      * bits. */
     void (*rotate)(const float *cosine, const float *sine, size_t d_head, float *heads, size_t n_head);
@@ -111,14 +126,15 @@ struct gs_fast_kernels {
      * Products: out[t * stride + r] = rows[r] . x[t], for n_rows <= GS_FAST_TILE_ROWS rows of n weights (a
      * multiple of 32) and n_x vectors. `work` [gs_fast_work_bytes(n)] is aligned to 64 bytes. The activations
      * are in the order of the rows' format: mxfp4 with scales GS_Q8_PAIRS, without (GGUF) GS_Q8_HALVES, q8_0
-     * GS_Q8_HALVES.
+     * GS_Q8_HALVES. same_x: the last product with this work was of the same kernel, with the same n, x and
+     * n_x; what it made of them is still there.
      */
     void (*mxfp4_q8)(const struct gs_mxfp4_row *rows, size_t n_rows, size_t n,
                      const struct gs_q8_chunk *const *x, size_t n_x, void *work, float *out, size_t stride);
     void (*q8_0_q8)(const struct gs_q8_0_row *rows, size_t n_rows, size_t n,
                     const struct gs_q8_chunk *const *x, size_t n_x, void *work, float *out, size_t stride);
     void (*bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n, const uint16_t *const *x,
-                      size_t n_x, void *work, float *out, size_t stride);
+                      size_t n_x, void *work, float *out, size_t stride, bool same_x);
 
     /* A span: first ... last lie in it; to partial [n_head][d_head+2]. */
     void (*attend)(const struct gs_fast_attention *attention);

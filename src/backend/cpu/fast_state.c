@@ -52,6 +52,7 @@ static bool take_thread_scratch(struct gs_fast *fast, const struct gs_config *c,
     fast->work_bytes = round_up(larger(gs_fast_work_bytes(widest), attention), 64);
     fast->tile_floats = round_up(larger(GS_CPU_FAST_MAX_TOKENS * GS_FAST_UNIT_ROWS, widest), 16);
     return (fast->work = take(fast, (int64_t)n_threads, fast->work_bytes)) &&
+           (fast->work_holds = take(fast, (int64_t)n_threads, sizeof *fast->work_holds)) &&
            (fast->tile = take(fast, (int64_t)(n_threads * fast->tile_floats), sizeof *fast->tile));
 }
 
@@ -61,10 +62,11 @@ static bool take_scratch(struct gs_fast *fast, const struct gs_config *c, size_t
     int64_t chunks = (int64_t)gs_q8_chunk_count((size_t)c->d_model);
     int64_t ff_chunks = (int64_t)gs_q8_chunk_count((size_t)c->d_ff);
     int64_t span_floats = (int64_t)gs_fast_span_floats(c->n_head / c->n_kv_head, c->d_head);
+    fast->query_stride = c->n_head * c->d_head + 16;
     return (fast->hidden = take(fast, n * c->d_model, sizeof(float))) &&
            take_input(fast, &fast->normed, c->d_model) &&
            take_input(fast, &fast->attended, c->n_head * c->d_head) &&
-           (fast->query = take(fast, n * c->n_head * c->d_head, sizeof(float))) &&
+           (fast->query = take(fast, n * fast->query_stride, sizeof(float))) &&
            (fast->key = take(fast, n * kv_width, sizeof(float))) &&
            (fast->value = take(fast, n * kv_width, sizeof(float))) &&
            (fast->partial = take(fast, GS_FAST_SPREAD_ROWS * c->n_kv_head * GS_FAST_SPANS * span_floats,

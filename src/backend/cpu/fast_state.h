@@ -10,6 +10,8 @@
 
 /* Rows that attention spreads over spans of keys at most. */
 #define GS_FAST_SPREAD_ROWS 8
+/* Items that a thread has at least of a loop over heads: fewer, and threads wait for the last ones. */
+#define GS_FAST_ITEMS       4
 /* Rows of gate and up, whose 32 units are a block of the next stage's activations. */
 #define GS_FAST_UNIT_ROWS   64
 
@@ -44,7 +46,8 @@ struct gs_fast {
     /* Scratch for GS_CPU_FAST_MAX_TOKENS rows; T is the number of rows of the forward under way. */
     float *hidden;                         /* [T][d_model]: the residual stream */
     struct gs_fast_input normed, attended; /* of d_model, of n_head*d_head */
-    float *query, *key, *value;            /* [T][n_head*d_head], [T][n_kv_head*d_head] twice */
+    float *query, *key, *value;            /* [T][query_stride], [T][n_kv_head*d_head] twice */
+    int64_t query_stride;                  /* n_head*d_head, and a line: rows in different sets of a cache */
     float *partial;                        /* [GS_FAST_SPREAD_ROWS][n_kv_head][spans]: of attention */
     float *cosine, *sine;                  /* [T][d_head/2] */
     float *projected;                      /* [T][d_model]: a block's output */
@@ -62,7 +65,9 @@ struct gs_fast {
     /* Of each thread. */
     unsigned char *work; /* a product's, or attention's */
     size_t work_bytes;
-    float *tile; /* [T][GS_FAST_UNIT_ROWS], or a row of weights */
+    uint64_t *work_holds; /* [n_threads]: the number of its vectors, of fast.c; 0: none */
+    uint64_t last_number; /* that any had */
+    float *tile;          /* [T][GS_FAST_UNIT_ROWS], or a row of weights */
     size_t tile_floats;
 };
 

@@ -68,6 +68,8 @@ INLINE __m128 multiply_rows(const unsigned char *const *rows, size_t n_left, siz
 
 #include "backend/cpu/kernels/bf16_sides_avx512.h"
 
+#include "backend/cpu/kernels/bf16_lanes_avx512.h"
+
 /* Those of the tile's rows from `first` on. */
 INLINE __mmask8 four_of(size_t first, size_t n_rows)
 {
@@ -76,12 +78,17 @@ INLINE __mmask8 four_of(size_t first, size_t n_rows)
 }
 
 void GS_VARIANT(gs_bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n,
-                              const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride)
+                              const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride,
+                              bool same_x)
 {
     const unsigned char *all[GS_FAST_TILE_ROWS + 3]; /* those past the end are the last one again */
     __m128 sums[6];
     for (size_t r = 0; r < GS_FAST_TILE_ROWS + 3; r++)
         all[r] = rows->data + (r < n_rows ? r : n_rows - 1) * n * 2;
+    if (is_for_lanes(n, n_x)) {
+        multiply_vectors(all, n_rows, n, x, n_x, same_x, work, out, stride);
+        return;
+    }
     if (is_for_sides(n, n_x)) {
         multiply_short(all, n_rows, n, x, n_x, work, out, stride);
         return;

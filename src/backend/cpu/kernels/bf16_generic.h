@@ -20,8 +20,10 @@ static float bf16_dot(const unsigned char *w, const uint16_t *x, size_t n)
 }
 
 void GS_VARIANT(gs_bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n,
-                              const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride)
+                              const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride,
+                              bool same_x)
 {
+    (void)same_x;
     (void)work;
     for (size_t r = 0; r < n_rows; r++)
         for (size_t t = 0; t < n_x; t++)

@@ -56,8 +56,10 @@ INLINE void multiply_batch(const unsigned char *const rows[4], size_t n, const u
 }
 
 void GS_VARIANT(gs_bf16_bf16)(const struct gs_bf16_rows *rows, size_t n_rows, size_t n,
-                              const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride)
+                              const uint16_t *const *x, size_t n_x, void *work, float *out, size_t stride,
+                              bool same_x)
 {
+    (void)same_x;
     (void)work;
     for (size_t t = 0; t < n_x; t += 4)
         for (size_t r = 0; r < n_rows; r += 4) {

@@ -12,6 +12,17 @@ void GS_VARIANT(gs_add_scaled)(float *to, const float *from, float weight, size_
         to[i] += from[i] * weight;
 }
 
+void GS_VARIANT(gs_add_bias)(float *to, size_t stride, size_t n_x, const float *bias, size_t n)
+{
+    for (size_t t = 0; t < n_x; t++, to += stride) {
+        size_t i = 0;
+        for (; i + LANES <= n; i += LANES)
+            store_floats(to + i, load_floats(to + i) + load_floats(bias + i));
+        for (; i < n; i++)
+            to[i] += bias[i];
+    }
+}
+
 void GS_VARIANT(gs_rotate)(const float *cosine, const float *sine, size_t d_head, float *heads, size_t n_head)
 {
     size_t half = d_head / 2;

@@ -68,13 +68,10 @@ LANES_INLINE void part_pairs(const int8_t *q, int8_t *first, int8_t *second)
 #endif
 }
 
-LANES_INLINE void quantize_block(const float *from, enum gs_q8_order order, struct gs_q8_chunk *out,
+LANES_INLINE void quantize_block(const floats x[PARTS], enum gs_q8_order order, struct gs_q8_chunk *out,
                                  size_t block)
 {
-    floats x[PARTS];
     ints q[PARTS], sum = {0};
-    for (int i = 0; i < PARTS; i++)
-        x[i] = load_floats(from + i * LANES);
     float m = largest_of(x), inverse = 0.0f, scale = 0.0f;
     if (m >= 0x1p-100f && m <= FLT_MAX) { /* what is smaller is zero: its inverse could overflow */
         inverse = 127.0f / m;
@@ -107,7 +104,10 @@ void GS_VARIANT(gs_quantize_q8)(const float *x, size_t n, enum gs_q8_order order
     for (size_t b = 0; b < n_blocks; b++) {
         if (b % 4 == 0 && b + 4 > n_blocks)
             memset(&out[b / 4], 0, sizeof *out);
-        quantize_block(x + b * 32, order, &out[b / 4], b % 4);
+        floats values[PARTS];
+        for (int i = 0; i < PARTS; i++)
+            values[i] = load_floats(x + b * 32 + (size_t)(i * LANES));
+        quantize_block(values, order, &out[b / 4], b % 4);
     }
 }
 
@@ -178,4 +178,19 @@ void GS_VARIANT(gs_swiglu)(const float *gate_up, size_t n, float limit, float al
     }
     for (; u < n; u++) /* all lanes the same: one is kept */
         out[u] = activate(same_floats(gate_up[2 * u]), same_floats(gate_up[2 * u + 1]), limit, alpha)[0];
+}
+
+void GS_VARIANT(gs_activate_q8)(const struct gs_activation *how, const float *gate_up, const float *bias,
+                                size_t n_x, struct gs_q8_chunk *out, size_t stride)
+{
+    for (size_t t = 0; t < n_x; t++, gate_up += 64) {
+        floats values[PARTS];
+        for (int i = 0; i < PARTS; i++) {
+            int at = 2 * i * LANES;
+            floats low = load_floats(gate_up + at) + load_floats(bias + at);
+            floats high = load_floats(gate_up + at + LANES) + load_floats(bias + at + LANES);
+            values[i] = activate(EVEN_LANES(low, high), ODD_LANES(low, high), how->limit, how->alpha);
+        }
+        quantize_block(values, how->order, &out[t * stride + how->block / 4], how->block % 4);
+    }
 }
