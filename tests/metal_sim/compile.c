@@ -29,8 +29,7 @@
 #define PREPROCESS                                                                                           \
     "-E -x c++ -std=c++20 -nostdinc -D__METAL__=1 -D__HAVE_BFLOAT__=1 "                                      \
     "-isystem '" METALSIM_ROOT "/tests/metal_sim/include' -fno-color-diagnostics -fno-caret-diagnostics "
-#define EXECUTE                                                                                              \
-    "-std=c++20 -O2 -fPIC -shared -nostdlib++ -fsanitize=array-bounds -fsanitize-trap=array-bounds "
+#define EXECUTE "-std=c++20 -fPIC -shared -nostdlib++ -fsanitize=array-bounds -fsanitize-trap=array-bounds "
 
 struct work {
     char folder[PATH_MAX]; /* of its own, for one compilation */
@@ -209,9 +208,10 @@ bool metalsim_compile(const char *source, const struct metalsim_options *options
     unsigned long version = options->version ? options->version : METALSIM_NEWEST;
     const char *defines = options->apple8 ? "-DMETALSIM_APPLE8" : "";
     const char *math = options->fast_math ? "-ffast-math" : "-ffp-contract=off";
-    int n = snprintf(arguments, sizeof arguments,
-                     LANGUAGE HEADER EXECUTE "%s %s -DMETALSIM_VERSION=%lu k.cpp -o k.so -x none '%.3000s'",
-                     defines, math, version, own_path());
+    int n =
+        snprintf(arguments, sizeof arguments,
+                 LANGUAGE HEADER EXECUTE "%s %s %s -DMETALSIM_VERSION=%lu k.cpp -o k.so -x none '%.3000s'",
+                 options->run_once ? "-O0" : "-O2", defines, math, version, own_path());
     snprintf(folder, sizeof folder, "%.4000s", own_path());
     *(strrchr(folder, '/') ? strrchr(folder, '/') : folder) = '\0';
     strncat(folder, "/metalsim_cache", sizeof folder - strlen(folder) - 1);

@@ -82,8 +82,10 @@ static const struct metalsim_library *find_library(const struct gs_metal_tuning 
         {GS_METAL_CONSTANT_KV_F32, METALSIM_BOOL, &kv_f32},
         {GS_METAL_CONSTANT_CONTROL, METALSIM_UINT, &tuning->control},
     };
-    struct metalsim_options options = {
-        .fast_math = opened.fast_math, .constants = constants, .n_constant = GS_METAL_CONSTANT_COUNT};
+    struct metalsim_options options = {.fast_math = opened.fast_math,
+                                       .run_once = opened.from != NULL,
+                                       .constants = constants,
+                                       .n_constant = GS_METAL_CONSTANT_COUNT};
     struct metalsim_library *library =
         metalsim_library_new(fixture_source(), &options, message, sizeof message);
     if (!library)

@@ -35,6 +35,7 @@ struct metalsim_constant {
 struct metalsim_options {
     bool fast_math;                            /* -ffast-math: Metal's default */
     bool apple8;                               /* 64-bit atomics */
+    bool run_once;                             /* compiled in a fifth of the time, without optimisation */
     unsigned long version;                     /* MTLLanguageVersion; 0: the newest known, 3.1 */
     const struct metalsim_constant *constants; /* [n_constant] */
     int n_constant;

@@ -615,45 +615,78 @@ static void set_candidates(struct fixture *f, const float *logits)
     }
 }
 
-/* The token drawn is the one at which the sum of chances passes the draw, but for rounding. */
+/* The sum of the weights of tokens below n, as docs/sampling.md has them, over the sum of all. */
+static double share_below(const struct fixture *f, uint32_t l, uint32_t n)
+{
+    const float *logits = (const float *)f->buffers[GS_METAL_LOGITS].data + l * f->args.n_vocab;
+    const struct gs_metal_row *row = (const struct gs_metal_row *)f->buffers[GS_METAL_ROWS].data + l;
+    double largest = -INFINITY, total = 0.0, below = 0.0;
+    for (uint32_t v = 0; v < f->args.n_vocab; v++)
+        largest = fmax(largest, (double)logits[v]);
+    for (uint32_t v = 0; v < f->args.n_vocab; v++) {
+        double weight = exp(((double)logits[v] - largest) / (double)row->temperature);
+        below += v < n ? weight : 0.0;
+        total += weight;
+    }
+    return below / total;
+}
+
+#define NEAR_A_BORDER 0x1p-16
+
+/* The draw's token, or none, if the draw is near to the border of two tokens. True: a token. */
+static bool check_drawn(const struct fixture *f, uint32_t l, int32_t chosen)
+{
+    double uniform = ((const struct gs_metal_row *)f->buffers[GS_METAL_ROWS].data)[l].draw / 0x1p32, above;
+    uint32_t v = 0;
+    while ((above = share_below(f, l, v + 1)) <= uniform)
+        v++;
+    double below = share_below(f, l, v),
+           distance = v == 0 ? above - uniform : fmin(above - uniform, uniform - below);
+    if (chosen != (int32_t)v && (chosen != -1 || distance > NEAR_A_BORDER))
+        fail_msg("row %u: token %d, expected %u, %g from a border", l, chosen, v, distance);
+    return chosen >= 0;
+}
+
 static void test_sampling(void **state)
 {
     (void)state;
+    enum { N = 20, BEST = 5, COLD = 6, AIMED = 8, HALVES = N - 4 };
     struct fixture f;
     fixture_init(&f, 50);
-    uint32_t n = 12, n_vocab = f.args.n_vocab = 777;
-    f.args.n_logit_rows = n;
-    set_rows(&f, n, 1, 0);
+    uint32_t n_vocab = f.args.n_vocab = 777;
+    f.args.n_logit_rows = N;
+    set_rows(&f, N, 1, 0);
     struct gs_metal_row *rows = f.buffers[GS_METAL_ROWS].data;
-    float *logits = fixture_floats(&f, GS_METAL_LOGITS, (size_t)n * n_vocab, 6.0f);
-    for (uint32_t l = 0; l < n; l++) {
-        rows[l].temperature = l % 3 == 0 ? 0.3f : l % 3 == 1 ? 1.0f : 5.0f;
-        rows[l].draw = l == 0 ? 0.0f : l == 1 ? 0.99999994f : fixture_uniform(&f, 0.0f, 1.0f);
+    float *logits = fixture_floats(&f, GS_METAL_LOGITS, (size_t)N * n_vocab, 6.0f);
+    for (uint32_t l = 0; l < N; l++) {
+        double uniform = l == 0 ? 0.0 : l == 1 ? 0.99999994 : (double)fixture_uniform(&f, 0.0f, 1.0f);
+        rows[l].temperature = l % 4 == 0 ? 0.3f : l % 4 == 1 ? 1.0f : l % 4 == 2 ? 5.0f : 0.02f;
         rows[l].chosen_at = (int32_t)l;
-    }
-    rows[5].temperature = 0.0f;
-    set_candidates(&f, logits);
-    int32_t *chosen = fixture_output(&f, GS_METAL_CHOSEN, n * sizeof *chosen);
-    fixture_run(&f, GS_METAL_PICK);
-    for (uint32_t l = 0; l < n; l++) {
-        const float *row = logits + l * n_vocab;
-        double total = 0.0, before = 0.0;
-        assert_in_range(chosen[l], 0, n_vocab - 1);
-        if (rows[l].temperature > 0.0f) {
+        if (l >= AIMED) /* at the last number below a border, or the first behind it */
+            uniform = share_below(&f, l, 40 * l) + (l % 8 < 4 ? 0.0 : 0x1p-32);
+        if (l >=
+            HALVES) { /* two tokens have half of the sum each; the draw is on their border, or far enough */
             for (uint32_t v = 0; v < n_vocab; v++)
-                total += exp((double)row[v] / (double)rows[l].temperature);
-            for (int32_t v = 0; v < chosen[l]; v++)
-                before += exp((double)row[v] / (double)rows[l].temperature);
-            double after = before + exp((double)row[chosen[l]] / (double)rows[l].temperature);
-            double target = (double)rows[l].draw * total;
-            if (!(before <= target + 1e-5 * total && after >= target - 1e-5 * total))
-                fail_msg("row %u: token %d has chances %g ... %g, the draw was %g", l, chosen[l],
-                         before / total, after / total, (double)rows[l].draw);
-        } else {
-            for (uint32_t v = 0; v < n_vocab; v++)
-                assert_true(row[v] <= row[chosen[l]]);
+                logits[l * n_vocab + v] = v == 77 || v == 700 ? 3.0f : -1e4f;
+            uniform = 0.5 + (l % 4 < 2 ? -1.0 : 1.0) * (l % 2 ? NEAR_A_BORDER : 0x1p-40);
         }
+        rows[l].draw = (uint32_t)(uniform * 0x1p32);
     }
+    rows[BEST].temperature = 0.0f;
+    rows[COLD].temperature = -1.0f;
+    set_candidates(&f, logits);
+    int32_t *chosen = fixture_output(&f, GS_METAL_CHOSEN, N * sizeof *chosen);
+    fixture_run(&f, GS_METAL_PICK);
+    for (uint32_t v = 0; v < n_vocab; v++)
+        assert_true(logits[BEST * n_vocab + v] <= logits[BEST * n_vocab + (uint32_t)chosen[BEST]]);
+    assert_int_equal(chosen[COLD], -1);
+    int n_told = 0;
+    for (uint32_t l = 0; l < HALVES; l++)
+        if (l != BEST && l != COLD)
+            n_told += check_drawn(&f, l, chosen[l]) && l < AIMED;
+    assert_true(n_told >= 3);
+    static const int32_t halves[] = {-1, 77, -1, 700};
+    assert_memory_equal(chosen + HALVES, halves, sizeof halves);
     fixture_free(&f);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "backend/metal/backend.h"
 #include "backend/metal/measure.h"
+#include "engine/sample.h"
 #include "engine/verify.h"
 #include "tests/metal_sim/around.h"
 #include "tests/support/files.h"
@@ -17,6 +18,12 @@
 #define N_TOKENS 40
 #define CAPACITY 400
 #define DEMO     "models/demo"
+/* Under a sanitizer one: the host makes the same calls, and kernels are not built with it. */
+#if defined(__SANITIZE_ADDRESS__)
+#define N_PIECES 1
+#else
+#define N_PIECES 3
+#endif
 
 static const struct gs_backend *const metal = &gs_backend_metal;
 
@@ -43,8 +50,8 @@ static void logits_are_the_cpus(void **state)
         pair_tokens(tokens, N_TOKENS, 7 + s);
         struct pair pair = open_pair(shapes[s], &exact);
         float *expected = pair_logits(&pair.cpu, CAPACITY, tokens, N_TOKENS, 256), *whole = NULL;
-        static const size_t pieces[] = {N_TOKENS, 1, 3};
-        for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        static const size_t pieces[] = {3, N_TOKENS, 1};
+        for (size_t i = 0; i < N_PIECES; i++) {
             char what[60];
             snprintf(what, sizeof what, "%s, %zu at a time", pair_shape_name(shapes[s]), pieces[i]);
             float *found = pair_logits(&pair.other, CAPACITY, tokens, N_TOKENS, pieces[i]);
@@ -173,10 +180,55 @@ static void tokens_are_chosen_beside_logits(void **state)
     assert_int_equal(metal->chosen(l->device, N), -1);
     assert_ok(metal->chain(l->device, kv[0], 1, NULL, tokens, 1, &error), &error);
     assert_int_equal(metal->chosen(l->device, 0), -1);
-    assert_fails(metal->chain(l->device, kv[0], 1, &(struct gs_draw){0.5, 1.0f}, tokens, 1, &error),
-                 GS_UNSUPPORTED, "not drawn", &error);
     for (size_t i = 0; i < N; i++)
         metal->kv_free(kv[i]);
+    pair_close(&pair);
+}
+
+/* Tokens that the device draws, in a chain and beside rows of other wishes, are the sampler's, or none. */
+static void drawn_tokens_are_the_samplers(void **state)
+{
+    (void)state;
+    need_simulator();
+    enum { N = 16, BEFORE = 3 };
+    struct pair pair = open_pair(PAIR_DEFAULT, &exact);
+    const struct loaded *l = &pair.other;
+    struct gs_sampler *ahead = pair_sampler(1.5f, PAIR_VOCAB, 11), *same = pair_sampler(1.5f, PAIR_VOCAB, 11);
+    struct gs_kv *kv[4];
+    struct gs_draw draws[N], cold = {0.5, 1e-37f};
+    struct gs_error error;
+    int32_t tokens[BEFORE], chain[N], token = 9;
+    size_t n_told = 0;
+    pair_tokens(tokens, BEFORE, 6);
+    for (size_t i = 0; i < 4; i++) {
+        kv[i] = loaded_kv(l, CAPACITY);
+        loaded_run(l, kv[i], tokens, BEFORE, BEFORE, NULL);
+    }
+    for (size_t i = 0; i < N; i++)
+        draws[i] = gs_sampler_ahead(ahead, i);
+    assert_ok(metal->chain(l->device, kv[0], token, draws, chain, N, &error), &error);
+    while (n_told < N && chain[n_told] >= 0)
+        n_told++;
+    print_message("%zu of %d tokens of a chain are drawn\n", n_told, N);
+    assert_true(n_told > 0);
+    for (size_t i = 0; i < n_told; i++) {
+        const struct gs_step steps[] = {{kv[1], &token, 1, GS_WANT_TOKEN, NULL},
+                                        {kv[2], &token, 1, GS_WANT_TOKEN, i % 2 ? &cold : &draws[i]},
+                                        {kv[3], &token, 1, GS_WANT_LAST, &draws[i]}};
+        int32_t expected;
+        assert_ok(metal->forward(l->device, steps, 3, NULL, &error), &error);
+        const float *logits = metal->logits(l->device, 2);
+        assert_ok(gs_sampler_draw(same, logits, NULL, 0, &expected, &error), &error);
+        assert_int_equal(metal->chosen(l->device, 0), pair_argmax(logits));
+        assert_int_equal(metal->chosen(l->device, 1), i % 2 ? -1 : expected);
+        assert_int_equal(metal->chosen(l->device, 2), -1);
+        assert_int_equal(chain[i], expected);
+        token = expected;
+    }
+    for (size_t i = 0; i < 4; i++)
+        metal->kv_free(kv[i]);
+    gs_sampler_close(ahead);
+    gs_sampler_close(same);
     pair_close(&pair);
 }
 
@@ -201,41 +253,39 @@ static void few_rows_do_not_see_each_other(void **state)
 {
     (void)state;
     need_simulator();
-    enum { N = 7, FEW = 2 };
+    enum { N = 7, FEW = 2, ALONE = 0, TOGETHER = 1, FEWER = 2, WAYS };
     struct pair pair = open_pair(PAIR_NO_CHOICE_SMALL, &fast);
     const struct loaded *l = &pair.other;
-    struct gs_kv *kv[3][N];
-    struct gs_step steps[N];
+    struct gs_kv *kv[WAYS][N];
+    struct gs_step steps[WAYS][N];
     struct gs_error error;
     int32_t tokens[N + 20];
     float alone[N * PAIR_VOCAB], together[N * PAIR_VOCAB];
     pair_tokens(tokens, N + 20, 43);
-    for (int way = 0; way < 3; way++)
+    for (int way = 0; way < WAYS; way++)
         for (size_t i = 0; i < N; i++) {
             kv[way][i] = loaded_kv(l, CAPACITY);
-            loaded_run(l, kv[way][i], tokens, 1 + 3 * i, 1, NULL);
-            steps[i] = (struct gs_step){
+            steps[way][i] = (struct gs_step){
                 .kv = kv[way][i], .tokens = tokens + 19 + i, .n_tokens = 1, .want = GS_WANT_LAST};
             if (way == 0)
-                assert_ok(metal->forward(l->device, &steps[i], 1, NULL, &error), &error);
-            if (way == 0)
-                memcpy(alone + i * PAIR_VOCAB, metal->logits(l->device, 0), PAIR_VOCAB * sizeof *alone);
-            if (way == 1 && i + 1 == N) {
-                assert_ok(metal->forward(l->device, steps, N, NULL, &error), &error);
-                for (size_t k = 0; k < N; k++)
-                    memcpy(together + k * PAIR_VOCAB, metal->logits(l->device, k),
-                           PAIR_VOCAB * sizeof *together);
-            }
-            if (way == 2 && i + 1 == N) {
-                assert_ok(metal->forward(l->device, steps + N - FEW, FEW, NULL, &error), &error);
-                for (size_t k = 0; k < FEW; k++)
-                    assert_same_bits(together + (N - FEW + k) * PAIR_VOCAB, metal->logits(l->device, k),
-                                     PAIR_VOCAB, "a row in other company");
-            }
+                loaded_run(l, kv[way][i], tokens, 1 + 3 * i, 1, NULL);
+            else
+                assert_ok(metal->kv_copy(kv[way][i], kv[0][i], &error), &error);
         }
+    for (size_t i = 0; i < N; i++) {
+        assert_ok(metal->forward(l->device, &steps[ALONE][i], 1, NULL, &error), &error);
+        memcpy(alone + i * PAIR_VOCAB, metal->logits(l->device, 0), PAIR_VOCAB * sizeof *alone);
+    }
+    assert_ok(metal->forward(l->device, steps[TOGETHER], N, NULL, &error), &error);
+    for (size_t i = 0; i < N; i++)
+        memcpy(together + i * PAIR_VOCAB, metal->logits(l->device, i), PAIR_VOCAB * sizeof *together);
+    assert_ok(metal->forward(l->device, steps[FEWER] + N - FEW, FEW, NULL, &error), &error);
+    for (size_t i = 0; i < FEW; i++)
+        assert_same_bits(together + (N - FEW + i) * PAIR_VOCAB, metal->logits(l->device, i), PAIR_VOCAB,
+                         "a row in other company");
     assert_near(alone, together, N, 0.99999, 0.01, "seven rows at once");
     assert_memory_not_equal(alone, together, sizeof alone); /* other kernels, other roundings */
-    for (int way = 0; way < 3; way++)
+    for (int way = 0; way < WAYS; way++)
         for (size_t i = 0; i < N; i++)
             metal->kv_free(kv[way][i]);
     pair_close(&pair);
@@ -412,6 +462,7 @@ int main(void)
         cmocka_unit_test(levers_keep_the_numbers),
         cmocka_unit_test(chains_are_greedy_steps),
         cmocka_unit_test(tokens_are_chosen_beside_logits),
+        cmocka_unit_test(drawn_tokens_are_the_samplers),
         cmocka_unit_test(a_batch_changes_nothing),
         cmocka_unit_test(few_rows_do_not_see_each_other),
         cmocka_unit_test(caches_are_kept_moved_and_cut),

@@ -355,8 +355,11 @@ const struct sim_wave *sim_exchange(const struct sim_site *site, const void *val
     struct wave *wave = &sim->waves[fiber->self.wave];
     if (bytes > SIM_SLOT_BYTES)
         sim_stop("%s: a lane exchanges %zu bytes, of at most %d", site->what, bytes, SIM_SLOT_BYTES);
-    if (bytes > 0)
-        memcpy(wave->slots[wave->n_exchange % 2][fiber->self.lane], value, bytes);
+    unsigned char *slot = wave->slots[wave->n_exchange & 1][fiber->self.lane];
+    if (bytes == sizeof(float)) /* nearly always, and then without a call */
+        memcpy(slot, value, sizeof(float));
+    else if (bytes > 0)
+        memcpy(slot, value, bytes);
     if (fiber->self.lane == __builtin_ctzll(wave->alive) || !wave->combine) {
         wave->combine = combine;
         wave->combine_context = context;
@@ -448,7 +451,7 @@ static bool meet(struct sim *sim, struct wave *wave)
     wave->state = at_exchange ? RUNNABLE : alive ? WAITING : ENDED;
     if (!at_exchange)
         return true;
-    wave->view = (struct sim_wave){.active = active, .slots = wave->slots[wave->n_exchange % 2]};
+    wave->view = (struct sim_wave){.active = active, .slots = wave->slots[wave->n_exchange & 1]};
     wave->n_exchange++;
     if (wave->combine)
         wave->combine(&wave->view, wave->combine_context);

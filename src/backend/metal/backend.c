@@ -320,6 +320,7 @@ const struct gs_backend gs_backend_metal = {
     .logits = metal_logits,
     .chosen = metal_chosen,
     .chooses = true,
+    .draws = true,
     .tap = metal_tap,
     .dequantize = metal_dequantize,
     .rotary = metal_rotary,

@@ -60,17 +60,26 @@ static float *rope_of(struct gs_device *device)
     return device->scratch[GS_METAL_ROPE].contents;
 }
 
+/* The largest logit's token, or one that is drawn. */
+static void set_draw(struct gs_metal_row *row, const struct gs_draw *draw)
+{
+    const float coldest =
+        1e-30f; /* below it quotients of subnormal numbers decide, which a GPU may not have */
+    row->temperature = !draw ? 0.0f : draw->temperature >= coldest ? draw->temperature : -1.0f;
+    row->draw = draw ? (uint32_t)(draw->uniform * 0x1p32) : 0;
+}
+
 /* Row `row` of the call is the next logit row. */
-static void add_logit_row(struct gs_metal_run *run, uint32_t row, enum gs_want want)
+static void add_logit_row(struct gs_metal_run *run, uint32_t row, const struct gs_step *step)
 {
     struct gs_device *device = run->device;
     struct gs_metal_row *to = &rows_of(device)[run->n_logit_rows];
     to->logit_source = (int32_t)row;
     to->chosen_at = (int32_t)run->n_logit_rows;
-    to->temperature = 0.0f;
+    set_draw(to, step->want == GS_WANT_TOKEN ? step->draw : NULL);
     if (run->n_logit_rows < GS_METAL_LOGIT_ROWS) {
-        device->is_chosen[run->n_logit_rows] = want == GS_WANT_TOKEN;
-        run->n_chosen += want == GS_WANT_TOKEN;
+        device->is_chosen[run->n_logit_rows] = step->want == GS_WANT_TOKEN;
+        run->n_chosen += step->want == GS_WANT_TOKEN;
     }
     run->n_logit_rows++;
 }
@@ -98,7 +107,7 @@ static gs_status lay_out(struct gs_metal_run *run, const struct gs_step *steps, 
             rows[row].timeline = 0; /* each timeline's table is bound for its own rows */
             fill_rope(device, position, rope_of(device) + row * device->config.d_head);
             if (step->want == GS_WANT_ALL || (step->want != GS_WANT_NONE && t + 1 == step->n_tokens))
-                add_logit_row(run, row, step->want);
+                add_logit_row(run, row, step);
         }
         int64_t end = step->kv->length + (int64_t)step->n_tokens;
         run->n_ctx = end > run->n_ctx ? (uint32_t)end : run->n_ctx;
@@ -327,12 +336,14 @@ static uint32_t rope_stride(const struct gs_device *device)
 }
 
 /* Step j of a chain: its token is the one before's choice. */
-static gs_status encode_step(struct gs_metal_run *run, const struct gs_kv *kv, int32_t token, uint32_t j)
+static gs_status encode_step(struct gs_metal_run *run, const struct gs_kv *kv, int32_t token,
+                             const struct gs_draw *draw, uint32_t j)
 {
     struct gs_device *device = run->device;
     int64_t position = kv->length + j;
     rows_of(device)[j] = (struct gs_metal_row){
         .token = j == 0 ? token : -(int32_t)j, .position = (int32_t)position, .chosen_at = (int32_t)j};
+    set_draw(&rows_of(device)[j], draw);
     run->row_offset = j * (uint32_t)sizeof(struct gs_metal_row);
     run->rope_offset = j * rope_stride(device);
     run->n_ctx = (uint32_t)position + 1;
@@ -361,8 +372,8 @@ static gs_status wait_for_chain(struct gs_device *device, size_t n, struct gs_er
     return status;
 }
 
-static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token, int32_t *out, size_t n,
-                       struct gs_error *error)
+static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token, const struct gs_draw *draws,
+                       int32_t *out, size_t n, struct gs_error *error)
 {
     double start = gs_clock_seconds();
     struct gs_metal_stretch stretch = {kv, 0, 1};
@@ -381,7 +392,7 @@ static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token
     gs_metal_kv_begin_write(kv, (int64_t)n);
     size_t n_committed = 0;
     while (status == GS_OK && n_committed < n) {
-        status = encode_step(&run, kv, token, (uint32_t)n_committed);
+        status = encode_step(&run, kv, token, draws ? &draws[n_committed] : NULL, (uint32_t)n_committed);
         if (status == GS_OK) {
             gs_metal_pass_commit(&device->metal, &run.pass);
             device->chain[n_committed++] = run.pass;
@@ -405,11 +416,8 @@ static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token
 gs_status gs_metal_chain(struct gs_device *device, struct gs_kv *kv, int32_t token,
                          const struct gs_draw *draws, int32_t *out, size_t n, struct gs_error *error)
 {
-    if (draws)
-        return gs_fail(error, GS_UNSUPPORTED,
-                       "metal: tokens of a chain are not drawn: its numbers are float32");
     void *pool = device->metal.objc.pool_push();
-    gs_status status = chain(device, kv, token, out, n, error);
+    gs_status status = chain(device, kv, token, draws, out, n, error);
     device->metal.objc.pool_pop(pool);
     return status;
 }

@@ -78,31 +78,64 @@ static inline bool is_better(float logit, uint token, float than, uint than_toke
 
 #define GS_PICK_SIMDGROUPS (GS_METAL_PICK_THREADS / GS_METAL_LANES)
 
-/* exp((logit - largest) / temperature): at least one is 1. */
-static inline float chance(const device float *logits, uint i, float largest, float temperature)
+/*
+ * Chances are whole numbers, so that their sums are exact in any order: exp((logit - largest) / temperature) times
+ * 2^40, cut. At least one is 2^40. Against the formula in float64 such an exp is off by some 2^-21 of itself, and by
+ * 2^-22 for each unit of its exponent (rounding of the difference and the quotient): over all tokens less than
+ * 2^-18 of the sum, since chances with large exponents are small.
+ */
+static inline ulong chance(const device float *logits, uint i, float largest, float temperature)
 {
-    return precise::exp(max((logits[i] - largest) / temperature, -1.0e4f));
+    float scaled = precise::exp(max((logits[i] - largest) / temperature, -1.0e4f)) * 1048576.0f;
+    uint whole = (uint)scaled;
+    return ((ulong)whole << 20) + (uint)((scaled - (float)whole) * 1048576.0f);
 }
 
-/* The token of begin ... end-1 at which the sum of chances passes `target`. One SIMD-group. */
-static inline uint draw_token(const device float *logits, uint begin, uint end, float largest,
-                              float temperature, float target, uint lane)
+/* Sums over the lanes, of parts of 24 bits. */
+static inline ulong sum_chances(ulong chances)
 {
-    float before = 0.0f;
-    uint last = begin;
+    uint low = simd_sum((uint)chances & 0xffffffu), middle = simd_sum((uint)(chances >> 24) & 0xffffffu);
+    return (ulong)low + ((ulong)middle << 24) + ((ulong)simd_sum((uint)(chances >> 48)) << 48);
+}
+
+/* Of this lane's and those of the lanes before it. */
+static inline ulong sum_chances_upto(ulong chances)
+{
+    uint low = simd_prefix_inclusive_sum((uint)chances & 0xffffffu);
+    return (ulong)low + ((ulong)simd_prefix_inclusive_sum((uint)(chances >> 24)) << 24);
+}
+
+/* Of what is drawn: the chance up to its token, and by how much a sum may differ from the formula's. */
+struct gs_draw_target {
+    ulong at, doubt;
+};
+
+/*
+ * The token of begin ... end-1 at which the sum of chances, `before` at begin, passes the target; -1 where it could
+ * be another one by the formula. One SIMD-group.
+ */
+static inline int draw_token(const device float *logits, uint begin, uint end, float largest, float temperature,
+                             ulong before, gs_draw_target target, uint lane)
+{
     for (uint base = begin; base < end; base += GS_METAL_LANES) {
-        float p = base + lane < end ? chance(logits, base + lane, largest, temperature) : 0.0f;
-        float upto = before + simd_prefix_inclusive_sum(p);
-        uint found = simd_min(p > 0.0f && upto > target ? base + lane : 0xffffffffu);
+        uint i = base + lane;
+        ulong mine = i < end ? chance(logits, i, largest, temperature) : 0;
+        ulong upto = before + sum_chances_upto(mine);
+        uint found = simd_min(upto > target.at ? i : 0xffffffffu);
+        bool is_behind = i == 0 || upto - mine + target.doubt <= target.at;
+        bool is_past = upto > target.at + target.doubt;
+        bool is_sure = simd_max(i == found && is_behind && is_past ? 1u : 0u) > 0;
         if (found != 0xffffffffu)
-            return found;
-        last = max(last, simd_max(p > 0.0f ? base + lane : begin));
-        before += simd_sum(p);
+            return is_sure ? (int)found : -1;
+        before += sum_chances(mine);
     }
-    return last; /* rounding: the sum never came so far */
+    return -1;
 }
 
-/* The token of a logit row: the largest logit, or one drawn by chance. Grid: logit rows. */
+/*
+ * The token of a logit row: the largest logit, or one drawn by chance; -1 where the host has to choose. Grid: logit
+ * rows.
+ */
 [[max_total_threads_per_threadgroup(GS_METAL_PICK_THREADS)]] kernel void gs_pick(
     constant gs_metal_args &args [[buffer(GS_METAL_ARGS)]],
     const device gs_metal_row *rows [[buffer(GS_METAL_ROWS)]],
@@ -114,7 +147,7 @@ static inline uint draw_token(const device float *logits, uint begin, uint end, 
 {
     threadgroup float best_logit[GS_PICK_SIMDGROUPS];
     threadgroup uint best_token[GS_PICK_SIMDGROUPS];
-    threadgroup float sums[GS_PICK_SIMDGROUPS];
+    threadgroup ulong sums[GS_PICK_SIMDGROUPS];
     uint at_once = GS_METAL_SIMDGROUPS / gs_simdgroups * GS_METAL_SET_ROWS * GS_METAL_HEAD_SETS;
     uint n = (args.n_vocab + at_once - 1) / at_once;
     const device gs_metal_candidate *mine = candidates + (ulong)group.x * n;
@@ -134,39 +167,31 @@ static inline uint draw_token(const device float *logits, uint begin, uint end, 
     threadgroup_barrier(mem_flags::mem_threadgroup);
     float largest = simd_max(best_logit[lane]);
     token = simd_min(best_logit[lane] == largest ? best_token[lane] : 0xffffffffu);
-    bool is_finite = largest < GS_NOT_FINITE;
-
     float temperature = rows[group.x].temperature;
-    if (temperature > 0.0f && is_finite) {
+    int answer = largest < GS_NOT_FINITE && temperature >= 0.0f ? (int)token : -1;
+    if (temperature > 0.0f && answer >= 0) {
         const device float *logits = all_logits + (ulong)group.x * args.n_vocab;
         uint length = (args.n_vocab + GS_PICK_SIMDGROUPS - 1) / GS_PICK_SIMDGROUPS;
         uint begin = simdgroup * length, end = min(begin + length, args.n_vocab);
-        float sum = 0.0f;
+        ulong sum = 0, total = 0, passed = 0;
         for (uint i = begin + lane; i < end; i += GS_METAL_LANES)
             sum += chance(logits, i, largest, temperature);
-        sum = simd_sum(sum);
+        sum = sum_chances(sum);
         if (lane == 0)
             sums[simdgroup] = sum;
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        float total = 0.0f, before = 0.0f;
         for (uint i = 0; i < GS_PICK_SIMDGROUPS; i++)
             total += sums[i];
-        float target = rows[group.x].draw * total;
+        gs_draw_target target;
+        target.at = (total >> 32) * rows[group.x].draw + ((total & 0xffffffffu) * rows[group.x].draw >> 32);
+        target.doubt = (total >> 17) + 2 * args.n_vocab; /* twice the bound; and what is cut off */
         uint segment = 0;
-        float passed = 0.0f;
-        bool found = false;
-        for (uint i = 0; i < GS_PICK_SIMDGROUPS; i++) {
-            if (!found && sums[i] > 0.0f) {
-                segment = i;
-                before = passed;
-                found = passed + sums[i] > target;
-            }
-            passed += sums[i];
-        }
+        while (segment + 1 < GS_PICK_SIMDGROUPS && passed + sums[segment] <= target.at)
+            passed += sums[segment++];
         if (simdgroup == 0)
-            token = draw_token(logits, segment * length, min((segment + 1) * length, args.n_vocab), largest,
-                               temperature, target - before, lane);
+            answer = draw_token(logits, segment * length, min((segment + 1) * length, args.n_vocab), largest,
+                                temperature, passed, target, lane);
     }
     if (simdgroup == 0 && lane == 0)
-        chosen[rows[group.x].chosen_at] = is_finite ? (int)token : -1;
+        chosen[rows[group.x].chosen_at] = answer;
 }

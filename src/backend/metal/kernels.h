@@ -152,8 +152,8 @@ struct gs_metal_row {
     int32_t timeline;     /* its row of GS_METAL_KV_TABLE */
     int32_t logit_source; /* of entry i < n_logit_rows: the row that logit row i belongs to */
     int32_t chosen_at;    /* of entry i < n_logit_rows: where PICK puts logit row i's token */
-    float temperature;    /* of entry i < n_logit_rows: 0: the largest logit */
-    float draw;           /* of the same: uniform in [0, 1), with a temperature */
+    float temperature;    /* of entry i < n_logit_rows: 0: the largest logit; below: none, the host draws */
+    uint32_t draw;        /* of the same: uniform in [0, 1), times 2^32; with a temperature */
     int32_t unused;
 };
 
