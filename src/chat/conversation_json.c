@@ -175,7 +175,7 @@ static gs_status read_call(struct reader *r, const json_t *call, const char *pat
     message.contents->text = gs_json_text(arguments);
     if (json_is_object(arguments)) { /* some clients do not serialise them */
         struct gs_buffer text = {0};
-        struct gs_writer writer = {&text, GS_OK, r->error};
+        struct gs_writer writer = {.buffer = &text, .status = GS_OK, .error = r->error};
         gs_write_json(&writer, arguments);
         status = writer.status == GS_OK ? keep_text(r, &text, &message.contents->text) : writer.status;
         gs_buffer_free(&text);

@@ -98,7 +98,7 @@ static void put_content(struct renderer *r, const struct gs_content *content)
         return;
     }
     struct gs_buffer text = {0};
-    struct gs_writer writer = {&text, r->status, r->error};
+    struct gs_writer writer = {.buffer = &text, .status = r->status, .error = r->error};
     const struct gs_namespace *functions = r->conversation->functions;
     if (content->system)
         gs_write_system(&writer, content->system, functions && functions->n_function > 0,

@@ -12,24 +12,36 @@ struct gs_text gs_json_text(const json_t *value)
     return (struct gs_text){json_string_value(value), json_string_length(value)};
 }
 
+/* The character that `bytes` begin with, if it is an end of line beyond ASCII; else 0. */
+static unsigned end_of_line(const char *bytes, size_t size)
+{
+    if (size >= 2 && memcmp(bytes, "\xC2\x85", 2) == 0)
+        return 0x85;
+    if (size >= 3 && memcmp(bytes, "\xE2\x80", 2) == 0 && ((unsigned char)bytes[2] | 1) == 0xA9)
+        return 0x2000 + ((unsigned char)bytes[2] & 0x3F);
+    return 0;
+}
+
 void gs_write_json_string(struct gs_writer *writer, struct gs_text text)
 {
     static const char escapes[256] = {
         ['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
-    size_t plain = 0;
+    size_t plain = 0, size = 1;
     gs_write(writer, "\"");
-    for (size_t i = 0; i < text.size; i++) {
+    for (size_t i = 0; i < text.size; i += size) {
         unsigned char c = (unsigned char)text.bytes[i];
-        if (c >= 0x20 && !escapes[c])
+        unsigned end = writer->one_line && c >= 0x80 ? end_of_line(text.bytes + i, text.size - i) : 0;
+        size = end > 0xFF ? 3 : end > 0 ? 2 : 1;
+        if (c >= 0x20 && !escapes[c] && end == 0)
             continue;
         char escape[8];
         if (escapes[c])
             snprintf(escape, sizeof escape, "\\%c", escapes[c]);
         else
-            snprintf(escape, sizeof escape, "\\u%04x", c);
+            snprintf(escape, sizeof escape, "\\u%04x", end > 0 ? end : c);
         gs_write_text(writer, (struct gs_text){text.bytes + plain, i - plain});
         gs_write(writer, escape);
-        plain = i + 1;
+        plain = i + size;
     }
     gs_write_text(writer, (struct gs_text){text.bytes + plain, text.size - plain});
     gs_write(writer, "\"");

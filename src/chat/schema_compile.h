@@ -64,7 +64,8 @@ struct gs_compiler {
     const json_t *source; /* the schema whose constants are being filtered */
 };
 
-/* Fails with the path of `schema` in front: "#/properties/a: ...". */
+/* schema_state.c: what all parts of a compilation call. Fails with the path of `schema` in front:
+ * "#/properties/a: ...". */
 __attribute__((format(printf, 4, 5))) gs_status gs_compile_fail(struct gs_compiler *c, gs_status code,
                                                                 const json_t *schema, const char *format,
                                                                 ...);
@@ -81,6 +82,8 @@ gs_status gs_compile_value(struct gs_compiler *c, const json_t **schemas, size_t
 /* schema_expand.c: the alternatives of a conjunction. Checks the keywords' types. */
 gs_status gs_schema_expand(struct gs_compiler *c, const json_t **schemas, size_t count,
                            struct gs_alternatives *out);
+
+/* schema_resolve.c: the schema that a $ref leads to. */
 gs_status gs_schema_resolve(struct gs_compiler *c, const json_t *holder, const json_t **target);
 
 /* schema_keywords.c: types of the keywords of one schema; which types of value it allows. */
@@ -101,20 +104,22 @@ json_t *gs_schema_branches(const json_t *schema, struct gs_compiler *c, gs_statu
 gs_status gs_schema_holds(struct gs_compiler *c, const json_t *schema, const json_t *value, unsigned depth,
                           bool *holds);
 
+/* schema_pattern.c. The automaton of a pattern, or NULL if it is not supported (which is reported for
+ * `schema`). */
+gs_status gs_compile_pattern(struct gs_compiler *c, const json_t *schema, const char *keyword,
+                             struct gs_text pattern, const struct gs_dfa **dfa);
+/* A string as a JSON text has it. */
+gs_status gs_spell_string(struct gs_text text, struct gs_buffer *out, struct gs_error *error);
+
 /* schema_scalar.c: rules of numbers, strings and constants. */
 gs_status gs_compile_literals(struct gs_compiler *c, const struct gs_alternative *alternative, bool *found,
                               uint32_t **rules, size_t *n_rules);
 gs_status gs_compile_words(struct gs_compiler *c, const char *const *words, size_t count, uint32_t *rule);
 gs_status gs_compile_number(struct gs_compiler *c, const struct gs_alternative *alternative, uint32_t *rule);
 gs_status gs_compile_string(struct gs_compiler *c, const struct gs_alternative *alternative, uint32_t *rule);
-/* The automaton of a pattern, or NULL if it is not supported (which is reported for `schema`). */
-gs_status gs_compile_pattern(struct gs_compiler *c, const json_t *schema, const char *keyword,
-                             struct gs_text pattern, const struct gs_dfa **dfa);
 /* The automaton of the strings that a list of schemas allows (their own keywords only). */
 gs_status gs_compile_string_dfa(struct gs_compiler *c, const json_t **schemas, size_t count,
                                 struct gs_dfa *out);
-/* A string as a JSON text has it. */
-gs_status gs_spell_string(struct gs_text text, struct gs_buffer *out, struct gs_error *error);
 
 /* schema_object.c, schema_array.c */
 gs_status gs_compile_object(struct gs_compiler *c, const struct gs_alternative *alternative, uint32_t *rule);

@@ -1,7 +1,5 @@
 #include "chat/schema_disjoint.h"
 
-#include "base/status.h"
-
 #define LOOKUPS 8 /* steps for looking one name up in two schemas */
 
 static json_t *get(const json_t *schema, const char *key)
@@ -105,20 +103,15 @@ static gs_status pair_disjoint(struct gs_compiler *c, const struct gs_alternativ
     return status;
 }
 
-gs_status gs_schema_disjoint(struct gs_compiler *c, const json_t *branches, unsigned types, bool *disjoint)
+gs_status gs_schema_disjoint(struct gs_compiler *c, const struct gs_alternatives *branches, size_t n,
+                             unsigned types, bool *disjoint)
 {
-    size_t n = json_array_size(branches);
-    struct gs_alternatives *each = gs_arena_alloc_array(&c->arena, n, sizeof *each);
-    gs_status status = each ? GS_OK : gs_fail_memory(c->error, n * sizeof *each);
+    gs_status status = GS_OK;
     *disjoint = true;
-    for (size_t i = 0; i < n && status == GS_OK; i++) {
-        const json_t *branch = json_array_get(branches, i);
-        status = gs_schema_expand(c, &branch, 1, &each[i]);
-    }
     for (size_t i = 0; i < n && *disjoint && status == GS_OK; i++)
         for (size_t k = i + 1; k < n && *disjoint && status == GS_OK; k++)
-            for (size_t m = 0; m < each[i].count * each[k].count && *disjoint && status == GS_OK; m++)
-                status = pair_disjoint(c, &each[i].list[m % each[i].count], &each[k].list[m / each[i].count],
-                                       types, disjoint);
+            for (size_t m = 0; m < branches[i].count * branches[k].count && *disjoint && status == GS_OK; m++)
+                status = pair_disjoint(c, &branches[i].list[m % branches[i].count],
+                                       &branches[k].list[m / branches[i].count], types, disjoint);
     return status;
 }

@@ -4,7 +4,8 @@
 
 #include "chat/schema_compile.h"
 
-/* *disjoint: provably, no value of these types satisfies two branches. */
-gs_status gs_schema_disjoint(struct gs_compiler *c, const json_t *branches, unsigned types, bool *disjoint);
+/* *disjoint: provably, no value of these types satisfies two of the branches [n]. */
+gs_status gs_schema_disjoint(struct gs_compiler *c, const struct gs_alternatives *branches, size_t n,
+                             unsigned types, bool *disjoint);
 
 #endif

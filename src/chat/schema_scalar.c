@@ -4,7 +4,6 @@
 #include "chat/schema_compile.h"
 #include "chat/schema_format.h"
 #include "chat/schema_number.h"
-#include "chat/schema_regex.h"
 
 #include <string.h>
 
@@ -13,23 +12,6 @@
 static json_t *get(const json_t *schema, const char *key)
 {
     return json_object_get(schema, key);
-}
-
-gs_status gs_spell_string(struct gs_text text, struct gs_buffer *out, struct gs_error *error)
-{
-    static const char letters[] = "\b\f\n\r\t\"\\", names[] = "bfnrt\"\\";
-    gs_status status = gs_buffer_append(out, "\"", 1, error);
-    for (size_t i = 0; i < text.size && status == GS_OK; i++) {
-        char c = text.bytes[i];
-        const char *at = c ? strchr(letters, c) : NULL;
-        if (at)
-            status = gs_buffer_print(out, error, "\\%c", names[at - letters]);
-        else if ((unsigned char)c < 0x20)
-            status = gs_buffer_print(out, error, "\\u%04x", (unsigned)(unsigned char)c);
-        else
-            status = gs_buffer_append(out, &c, 1, error);
-    }
-    return status == GS_OK ? gs_buffer_append(out, "\"", 1, error) : status;
 }
 
 /* ---------------------------------------------------------------- rules made once */
@@ -58,7 +40,7 @@ static gs_status describe(struct gs_compiler *c, const char *kind, const struct 
             const json_t *value = get(alternative->list[i], keywords[k]);
             if (!value)
                 continue;
-            struct gs_writer writer = {out, GS_OK, c->error};
+            struct gs_writer writer = {.buffer = out, .status = GS_OK, .error = c->error};
             gs_write(&writer, keywords[k]);
             gs_write_json(&writer, value);
             status = writer.status;
@@ -227,39 +209,6 @@ cleanup:
 }
 
 /* ---------------------------------------------------------------- strings */
-
-gs_status gs_compile_pattern(struct gs_compiler *c, const json_t *schema, const char *keyword,
-                             struct gs_text pattern, const struct gs_dfa **dfa)
-{
-    const json_t *known = NULL;
-    uint32_t index = 0;
-    gs_status status = GS_OK;
-    *dfa = NULL;
-    if (memchr(pattern.bytes, '\0', pattern.size))
-        return gs_compile_fail(c, GS_MALFORMED, schema, "%s: a NUL in a pattern", keyword);
-    known = get(c->patterns, pattern.bytes);
-    if (!known) {
-        struct gs_dfa made;
-        struct gs_error fault = {0};
-        bool supported;
-        status = gs_regex_dfa(pattern, &c->budget, &made, &supported, &fault);
-        if (status != GS_OK)
-            return gs_compile_fail(c, status, schema, "%s: %s", keyword, fault.message);
-        if (supported)
-            status = gs_grammar_add_dfa(c->grammar, &made, &index, c->error);
-        if (status == GS_OK && json_object_set_new(c->patterns, pattern.bytes,
-                                                   json_integer(supported ? (json_int_t)index : -1)) != 0)
-            status = gs_fail_memory(c->error, sizeof(json_t));
-        if (status != GS_OK)
-            return status;
-        known = get(c->patterns, pattern.bytes);
-    }
-    if (json_integer_value(known) >= 0)
-        *dfa = &c->grammar->dfas[json_integer_value(known)];
-    else
-        gs_compile_report(c, schema, keyword);
-    return GS_OK;
-}
 
 struct string_bounds {
     uint32_t min, max;
@@ -444,7 +393,7 @@ static gs_status add_scalar(struct gs_compiler *c, struct gs_nfa *nfa, uint32_t 
     if (json_is_string(value)) {
         status = gs_spell_string(gs_json_text(value), &text, c->error);
     } else {
-        struct gs_writer writer = {&text, GS_OK, c->error};
+        struct gs_writer writer = {.buffer = &text, .status = GS_OK, .error = c->error};
         gs_write_json(&writer, value);
         status = writer.status;
     }

@@ -22,6 +22,8 @@ struct gs_writer {
     struct gs_buffer *buffer;
     gs_status status;
     struct gs_error *error; /* may be NULL */
+    /* JSON strings have U+0085, U+2028 and U+2029 escaped: for readers to whom these end a line. */
+    bool one_line;
 };
 
 void gs_write(struct gs_writer *writer, const char *text);

@@ -159,6 +159,9 @@ static gs_status read_hosts(struct serve *serve, struct gs_error *error)
     if (status == GS_OK)
         status = split(serve->hosts_text.data, ", ", serve->hosts, MAX_HOSTS, &serve->config.n_allowed_host,
                        "--allow-host", error);
+    if (status == GS_OK && serve->config.n_allowed_host == 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--allow-host: a name is expected, not \"%s\"",
+                       gs_quote(serve->settings.allow_host).text);
     serve->config.allowed_hosts = serve->hosts;
     return status;
 }
@@ -201,12 +204,23 @@ static gs_status read_parallel(struct serve *serve, struct gs_error *error)
 
 static gs_status read_date(struct serve *serve, struct gs_error *error)
 {
-    if (serve->settings.no_date)
-        serve->config.date = "";
-    if (!serve->settings.date)
-        return GS_OK;
-    serve->config.date = serve->date.text;
-    return gs_date_parse(serve->settings.date, &serve->date, error);
+    const struct settings *s = &serve->settings;
+    if (s->date || s->no_date)
+        serve->config.date = serve->date.text;
+    return gs_date_choose(s->date, s->no_date, &serve->date, error);
+}
+
+/* Options that say more of a folder do nothing without one. */
+static gs_status check_cache_folder(const struct settings *s, struct gs_error *error)
+{
+    const char *idle = s->cache_folder_mib >= 0       ? "--cache-dir-mib"
+                       : s->cache_folder_seconds >= 0 ? "--cache-dir-seconds"
+                                                      : NULL;
+    if (s->cache_folder && s->cache_folder[0] == '\0')
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--cache-dir: a folder is expected, not \"\"");
+    if (idle && !s->cache_folder)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "%s needs --cache-dir FOLDER", idle);
+    return GS_OK;
 }
 
 static gs_status configure(struct serve *serve, const char *model, struct gs_error *error)
@@ -214,6 +228,8 @@ static gs_status configure(struct serve *serve, const char *model, struct gs_err
     const struct settings *s = &serve->settings;
     struct gs_server_config *c = &serve->config;
     *c = gs_server_defaults();
+    if (s->host && s->host[0] == '\0')
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--host: an address is expected, not \"\"");
     if (s->host)
         c->host = s->host;
     c->port = (int)s->port;
@@ -227,12 +243,17 @@ static gs_status configure(struct serve *serve, const char *model, struct gs_err
     c->max_body = (uint64_t)s->max_body_mib << 20;
     c->cache_by_key = s->cache_by_key;
     c->cache_folder = s->cache_folder;
-    c->cache_folder_bytes = (uint64_t)s->cache_folder_mib << 20;
-    c->cache_folder_seconds = (double)s->cache_folder_seconds;
+    c->cache_folder_bytes = (uint64_t)(s->cache_folder_mib >= 0 ? s->cache_folder_mib : 4096) << 20;
+    c->cache_folder_seconds = s->cache_folder_seconds >= 0 ? (double)s->cache_folder_seconds : 10.0;
     if (s->cache_mib >= 0)
         c->cache_bytes = (uint64_t)s->cache_mib << 20;
     c->log = s->quiet ? NULL : log_line;
-    gs_status status = read_keys(serve, error);
+    gs_status status = check_cache_folder(s, error);
+    if (status == GS_OK)
+        status = read_keys(serve, error);
+    if (status == GS_OK && s->cache_by_key && c->n_key == 0)
+        status = gs_fail(error, GS_INVALID_ARGUMENT,
+                         "--cache-by-key needs keys: --api-key-file FILE, or GOSSAMER_API_KEY");
     if (status == GS_OK)
         status = read_hosts(serve, error);
     if (status == GS_OK)
@@ -266,8 +287,14 @@ static void *load(void *user)
     return NULL;
 }
 
+/* What can be refused has been by now; until now /health said that the model is being loaded. */
 static void say_ready(const struct serve *serve)
 {
+    const char *host = serve->config.host;
+    bool v6 = strchr(host, ':') != NULL;
+    printf("listening on http://%s%s%s:%d\n", v6 ? "[" : "", host, v6 ? "]" : "",
+           gs_server_port(serve->server));
+    fflush(stdout);
     fprintf(stderr, "gossamer: %s is served: context %lld, %zu at once%s\n",
             gs_quote(serve->config.model_name).text, (long long)gs_server_n_ctx(serve->server),
             gs_server_n_parallel(serve->server), serve->setup.engine ? "" : ", from a script");
@@ -279,11 +306,6 @@ static gs_status run(struct serve *serve, const sigset_t *signals, struct gs_err
     pthread_t loader;
     int signal = 0;
     serve->main_thread = pthread_self();
-    const char *host = serve->config.host;
-    bool v6 = strchr(host, ':') != NULL;
-    printf("listening on http://%s%s%s:%d\n", v6 ? "[" : "", host, v6 ? "]" : "",
-           gs_server_port(serve->server));
-    fflush(stdout);
     if (pthread_create(&loader, NULL, load, serve) != 0)
         return gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
     sigwait(signals, &signal);
@@ -322,8 +344,8 @@ static int run_main(const struct gs_command *command, int argc, char **argv)
                                        .max_queue = 128,
                                        .max_body_mib = 32,
                                        .cache_mib = -1,
-                                       .cache_folder_mib = 4096,
-                                       .cache_folder_seconds = 10,
+                                       .cache_folder_mib = -1,
+                                       .cache_folder_seconds = -1,
                                        .stop_seconds = 10,
                                        .script_step = 1}};
     struct gs_operands operands = {0};

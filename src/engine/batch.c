@@ -60,6 +60,11 @@ bool gs_engine_has_rings(const struct gs_engine *engine)
     return engine->backend->kv_export_rings != NULL;
 }
 
+bool gs_engine_has_chains(const struct gs_engine *engine, bool draws)
+{
+    return engine->backend->chain && (!draws || engine->backend->draws);
+}
+
 gs_status gs_session_export_rings(const struct gs_session *session, struct gs_buffer *out, size_t *least,
                                   struct gs_error *error)
 {

@@ -55,6 +55,9 @@ gs_status gs_session_export_rings(const struct gs_session *session, struct gs_bu
                                   struct gs_error *error);
 bool gs_engine_has_rings(const struct gs_engine *engine);
 
+/* Does it choose several tokens in a row by itself (gs_session_chain): greedily, or by draws? */
+bool gs_engine_has_chains(const struct gs_engine *engine, bool draws);
+
 /*
  * `to` becomes the first `count` tokens of `from`, without logits. `rings` are those that were exported when
  * it was that long; NULL: its own must reach back so far (GS_INVALID_ARGUMENT otherwise; `to` is then empty

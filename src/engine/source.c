@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/batch.h"
 #include "engine/engine.h"
 #include "engine/sample.h"
 #include "engine/session.h"
@@ -14,8 +15,6 @@
 #include <string.h>
 
 #define UNNAMED_LOGIT -1e9f /* of the ids that a scripted row does not name */
-#define PATIENCE      0.008 /* a chain may take: what its first token comes later than alone */
-#define CHAIN_TOKENS  32    /* at most */
 
 struct gs_source {
     /* a model's */
@@ -25,8 +24,8 @@ struct gs_source {
 
     /* of one that runs ahead */
     int64_t most; /* tokens that are still to be taken; -1: not known; 0: it does not run ahead */
-    int32_t chosen[CHAIN_TOKENS];
-    struct gs_draw draws[CHAIN_TOKENS];
+    int32_t chosen[GS_AHEAD_TOKENS];
+    struct gs_draw draws[GS_AHEAD_TOKENS];
     size_t n_chosen, n_taken; /* of the chain; those not taken yet are in the timeline, but for the last */
     size_t before;            /* tokens of the timeline before the chain */
     size_t length;            /* of the next chain */
@@ -67,7 +66,7 @@ gs_status gs_source_open_model(struct gs_session *session, struct gs_sampler *sa
     source->sampler = sampler;
     source->pending = -1;
     source->length = 1;
-    source->patience = PATIENCE;
+    source->patience = GS_AHEAD_SECONDS;
     *out = source;
     return GS_OK;
 }
@@ -248,18 +247,16 @@ void gs_source_set_patience(struct gs_source *source, double seconds)
 
 static bool runs_ahead(const struct gs_source *source, const uint64_t *allowed)
 {
-    const struct gs_backend *backend = source->session ? source->session->engine->backend : NULL;
-    return source->most != 0 && !allowed && source->pending >= 0 && !source->in_doubt && backend->chain &&
-           gs_sampler_is_plain(source->sampler) && (gs_sampler_is_greedy(source->sampler) || backend->draws);
+    return source->most != 0 && !allowed && source->pending >= 0 && !source->in_doubt &&
+           gs_sampler_is_plain(source->sampler) &&
+           gs_engine_has_chains(source->session->engine, !gs_sampler_is_greedy(source->sampler));
 }
 
-/* Twice as long as the last one at most, so that little is thrown away where a generation ends early. */
-static void choose_length(struct gs_source *source, size_t n, double seconds)
+size_t gs_ahead_length(size_t n, double seconds, double patience)
 {
-    double fits = source->patience * (double)n / (seconds > 1e-9 ? seconds : 1e-9);
-    source->length = 2 * n < CHAIN_TOKENS ? 2 * n : CHAIN_TOKENS;
-    if (fits < (double)source->length)
-        source->length = fits < 1.0 ? 1 : (size_t)fits;
+    double fits = patience * (double)n / (seconds > 1e-9 ? seconds : 1e-9);
+    size_t length = 2 * n < GS_AHEAD_TOKENS ? 2 * n : GS_AHEAD_TOKENS;
+    return fits >= (double)length ? length : fits < 1.0 ? 1 : (size_t)fits;
 }
 
 /* A chain from the pending token on; what it gave may be nothing. The context has room for one token. */
@@ -278,7 +275,7 @@ static gs_status run_chain(struct gs_source *source, struct gs_error *error)
     gs_status status = gs_session_chain(source->session, source->pending,
                                         gs_sampler_is_greedy(source->sampler) ? NULL : source->draws,
                                         source->chosen, n, &source->n_chosen, error);
-    choose_length(source, n, gs_clock_seconds() - began);
+    source->length = gs_ahead_length(n, gs_clock_seconds() - began, source->patience);
     source->in_doubt = status == GS_OK && source->n_chosen < n;
     return status;
 }

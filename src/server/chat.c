@@ -2,14 +2,12 @@
 
 #include "base/status.h"
 #include "chat/json_text.h"
-#include "server/chunk.h"
+#include "server/completion.h"
 #include "server/logprob_json.h"
-#include "server/server.h"
 #include "server/usage_json.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A choice as it is collected, where nothing is streamed. */
 struct answer {
@@ -22,16 +20,10 @@ struct answer {
 };
 
 struct reply {
-    struct gs_server *server;
-    struct gs_exchange *exchange;
-    struct gs_random_id id;
-    json_t *model;
-    json_int_t created;
-    bool stream, include_usage, logprobs, as_reasoning, as_reasoning_content;
+    struct gs_completion common;
+    bool as_reasoning, as_reasoning_content;
     json_t *warnings;
-    size_t n_choice;
-    struct answer *answers; /* [n_choice] */
-    struct gs_chunk chunk;
+    struct answer *answers; /* [common.n_choice] */
 };
 
 static json_t *text_json(struct gs_text text)
@@ -42,13 +34,6 @@ static json_t *text_json(struct gs_text text)
 static json_t *buffer_json(const struct gs_buffer *buffer)
 {
     return text_json((struct gs_text){buffer->data, buffer->size});
-}
-
-/* What every object of a reply begins with. */
-static json_t *begin_object(const struct reply *reply, const char *object)
-{
-    return json_pack("{s:s, s:s, s:I, s:O, s:s+}", "id", reply->id.text, "object", object, "created",
-                     reply->created, "model", reply->model, "system_fingerprint", "gossamer-", gs_version());
 }
 
 static json_t *reasoning_json(const struct reply *reply, struct gs_text text)
@@ -67,22 +52,18 @@ static json_t *reasoning_json(const struct reply *reply, struct gs_text text)
 static void send_chunk(struct reply *reply, size_t choice, json_t *delta, json_t *logprobs,
                        const char *finish)
 {
-    json_t *chunk = begin_object(reply, "chat.completion.chunk");
     json_t *one = json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)choice, "delta", delta, "logprobs",
                             logprobs ? logprobs : json_null(), "finish_reason",
                             finish ? json_string(finish) : json_null());
-    if (chunk && one)
-        json_object_set_new(chunk, "choices", json_pack("[o]", one));
-    if (chunk && reply->include_usage)
-        json_object_set_new(chunk, "usage", json_null());
-    gs_stream_json(reply->exchange, NULL, chunk);
+    gs_completion_send(&reply->common, "chat.completion.chunk", one);
 }
 
 static json_t *logprobs_json(struct reply *reply, const struct gs_event *event)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < event->n_logprob; i++)
-        json_array_append_new(list, gs_logprob_json(gs_server_vocab(reply->server), &event->logprobs[i]));
+        json_array_append_new(list,
+                              gs_logprob_json(gs_server_vocab(reply->common.server), &event->logprobs[i]));
     return list;
 }
 
@@ -98,9 +79,10 @@ static void speak(struct reply *reply, size_t choice)
 /* What a token brings. */
 static void send_text(struct reply *reply, const struct gs_event *event, const struct gs_chunk_form *form)
 {
-    if (!gs_chunk_begun(&reply->chunk))
-        gs_chunk_begin(&reply->chunk, begin_object(reply, "chat.completion.chunk"), reply->include_usage);
-    gs_chunk_send(&reply->chunk, reply->exchange, event->choice, form, event->text);
+    if (!gs_chunk_begun(&reply->common.chunk))
+        gs_chunk_begin(&reply->common.chunk, gs_completion_object(&reply->common, "chat.completion.chunk"),
+                       reply->common.include_usage);
+    gs_chunk_send(&reply->common.chunk, reply->common.exchange, event->choice, form, event->text);
 }
 
 static void send_reasoning(struct reply *reply, const struct gs_event *event)
@@ -133,7 +115,7 @@ static void stream_choice(struct reply *reply, const struct gs_event *event)
         send_arguments(reply, event);
         return;
     case GS_EVENT_TEXT:
-        if (!reply->logprobs) {
+        if (!reply->common.logprobs) {
             send_text(reply, event, &(struct gs_chunk_form){",\"delta\":{\"content\":", NULL, "}"});
             return;
         }
@@ -157,31 +139,31 @@ static void stream_choice(struct reply *reply, const struct gs_event *event)
 
 static void end_stream(struct reply *reply, const struct gs_event *event)
 {
-    if (reply->include_usage) {
-        json_t *chunk = begin_object(reply, "chat.completion.chunk");
+    if (reply->common.include_usage) {
+        json_t *chunk = gs_completion_object(&reply->common, "chat.completion.chunk");
         if (chunk) {
             json_object_set_new(chunk, "choices", json_array());
             json_object_set_new(chunk, "usage", gs_usage_json(event->usage));
             json_object_set_new(chunk, "timings", gs_timings_json(event->usage));
         }
-        gs_stream_json(reply->exchange, NULL, chunk);
+        gs_stream_json(reply->common.exchange, NULL, chunk);
     }
-    gs_stream_text(reply->exchange, NULL, "[DONE]", strlen("[DONE]"));
-    gs_stream_end(reply->exchange);
+    gs_stream_text(reply->common.exchange, NULL, "[DONE]", strlen("[DONE]"));
+    gs_stream_end(reply->common.exchange);
 }
 
 static void stream(struct reply *reply, const struct gs_event *event)
 {
     switch (event->kind) {
     case GS_EVENT_WAITING:
-        gs_stream_comment(reply->exchange);
+        gs_stream_comment(reply->common.exchange);
         break;
     case GS_EVENT_DONE:
         end_stream(reply, event);
         break;
     case GS_EVENT_ERROR:
-        gs_stream_json(reply->exchange, NULL, gs_api_error_json(event->error));
-        gs_stream_end(reply->exchange);
+        gs_stream_json(reply->common.exchange, NULL, gs_api_error_json(event->error));
+        gs_stream_end(reply->common.exchange);
         break;
     default:
         stream_choice(reply, event);
@@ -217,9 +199,9 @@ static void collect(struct reply *reply, const struct gs_event *event)
         break;
     case GS_EVENT_TEXT:
         gs_buffer_append(&answer->content, text.bytes, text.size, NULL);
-        if (reply->logprobs && !answer->logprobs)
+        if (reply->common.logprobs && !answer->logprobs)
             answer->logprobs = json_array();
-        if (reply->logprobs) {
+        if (reply->common.logprobs) {
             json_t *list = logprobs_json(reply, event);
             json_array_extend(answer->logprobs, list);
             json_decref(list);
@@ -263,7 +245,7 @@ static json_t *choice_json(const struct reply *reply, size_t index)
 {
     const struct answer *answer = &reply->answers[index];
     json_t *logprobs = json_null();
-    if (reply->logprobs)
+    if (reply->common.logprobs)
         logprobs = json_pack("{s:o, s:n}", "content",
                              answer->logprobs ? json_incref(answer->logprobs) : json_array(), "refusal");
     return json_pack("{s:I, s:o, s:o, s:s}", "index", (json_int_t)index, "message",
@@ -273,8 +255,8 @@ static json_t *choice_json(const struct reply *reply, size_t index)
 
 static void send_whole(struct reply *reply, const struct gs_event *event)
 {
-    json_t *body = begin_object(reply, "chat.completion"), *choices = json_array();
-    for (size_t i = 0; i < reply->n_choice; i++)
+    json_t *body = gs_completion_object(&reply->common, "chat.completion"), *choices = json_array();
+    for (size_t i = 0; i < reply->common.n_choice; i++)
         json_array_append_new(choices, choice_json(reply, i));
     if (body) {
         json_object_set(body, "choices", choices);
@@ -284,7 +266,7 @@ static void send_whole(struct reply *reply, const struct gs_event *event)
             json_object_set(body, "warnings", reply->warnings);
     }
     json_decref(choices);
-    gs_reply_json(reply->exchange, 200, body);
+    gs_reply_json(reply->common.exchange, 200, body);
 }
 
 /* ---------------------------------------------------------------- the sink */
@@ -292,12 +274,12 @@ static void send_whole(struct reply *reply, const struct gs_event *event)
 static void take_event(void *user, const struct gs_event *event)
 {
     struct reply *reply = user;
-    if (reply->stream)
+    if (reply->common.stream)
         stream(reply, event);
     else if (event->kind == GS_EVENT_DONE)
         send_whole(reply, event);
     else if (event->kind == GS_EVENT_ERROR)
-        gs_reply_error(reply->exchange, event->error);
+        gs_reply_error(reply->common.exchange, event->error);
     else if (event->kind != GS_EVENT_WAITING)
         collect(reply, event);
 }
@@ -305,7 +287,7 @@ static void take_event(void *user, const struct gs_event *event)
 static void release(void *user)
 {
     struct reply *reply = user;
-    for (size_t i = 0; i < reply->n_choice; i++) {
+    for (size_t i = 0; reply->answers && i < reply->common.n_choice; i++) {
         struct answer *answer = &reply->answers[i];
         gs_buffer_free(&answer->reasoning);
         gs_buffer_free(&answer->content);
@@ -313,57 +295,30 @@ static void release(void *user)
         json_decref(answer->calls);
         json_decref(answer->logprobs);
     }
-    gs_exchange_release(reply->exchange);
-    json_decref(reply->model);
+    gs_completion_release(&reply->common);
     json_decref(reply->warnings);
-    gs_chunk_free(&reply->chunk);
     free(reply->answers);
     free(reply);
 }
 
-static struct reply *make_reply(struct gs_server *server, struct gs_exchange *exchange,
+static struct gs_sink make_sink(struct gs_server *server, struct gs_exchange *exchange,
                                 const struct gs_request *request)
 {
     struct reply *reply = calloc(1, sizeof *reply);
     if (!reply)
-        return NULL;
-    size_t n_choice = request->n_prompt * request->n_choice;
-    *reply = (struct reply){.server = server,
-                            .exchange = gs_exchange_hold(exchange),
-                            .id = gs_random_id("chatcmpl-"),
-                            .model = gs_server_model_json(server, request->model),
-                            .created = (json_int_t)time(NULL),
-                            .stream = request->stream,
-                            .include_usage = request->include_usage,
-                            .logprobs = request->logprobs,
-                            .as_reasoning = request->as_reasoning,
-                            .as_reasoning_content = request->as_reasoning_content,
-                            .warnings = json_incref(request->warnings),
-                            .answers = calloc(n_choice, sizeof *reply->answers)};
-    if (!reply->answers || !reply->model) {
-        release(reply);
-        return NULL;
-    }
-    reply->n_choice = n_choice;
-    return reply;
+        return (struct gs_sink){0};
+    bool made = gs_completion_init(&reply->common, server, exchange, request, "chatcmpl-");
+    reply->as_reasoning = request->as_reasoning;
+    reply->as_reasoning_content = request->as_reasoning_content;
+    reply->warnings = json_incref(request->warnings);
+    reply->answers = calloc(reply->common.n_choice, sizeof *reply->answers);
+    if (made && reply->answers)
+        return (struct gs_sink){take_event, release, reply};
+    release(reply);
+    return (struct gs_sink){0};
 }
 
 void gs_chat_completions(struct gs_server *server, struct gs_exchange *exchange)
 {
-    struct gs_api_error error = {0};
-    json_t *body = gs_exchange_json(exchange);
-    if (!body)
-        return;
-    struct gs_request *request = gs_request_make();
-    struct reply *reply = NULL;
-    if (!request || gs_request_read_chat(server, body, request, &error) != 0 ||
-        !(reply = make_reply(server, exchange, request))) {
-        if (error.status == 0)
-            gs_api_fail(&error, 503, "out_of_memory", "memory is out");
-        gs_reply_error(exchange, &error);
-        gs_request_free(request);
-    } else {
-        gs_server_submit(server, exchange, request, (struct gs_sink){take_event, release, reply});
-    }
-    json_decref(body);
+    gs_completion_serve(server, exchange, gs_request_read_chat, make_sink);
 }

@@ -18,14 +18,14 @@ struct gs_choice {
     struct gs_choice_options options;
     const struct gs_request *request;
     struct gs_sampler *sampler;
-    struct gs_draw draw_ahead;          /* the sampler's next */
-    struct gs_source *source;           /* of a script */
-    struct gs_steer *steer;             /* NULL: all is free */
-    struct gs_harmony_parser *parser;   /* of a chat */
-    struct gs_detokenizer *detokenizer; /* of raw text */
-    struct gs_tokens generated;         /* with what was forced and with the stop id */
-    size_t n_forced;                    /* at the front of `generated` */
-    bool begun;                         /* the parser has been fed what was forced */
+    struct gs_draw draws[GS_AHEAD_TOKENS]; /* the sampler's next */
+    struct gs_source *source;              /* of a script */
+    struct gs_steer *steer;                /* NULL: all is free */
+    struct gs_harmony_parser *parser;      /* of a chat */
+    struct gs_detokenizer *detokenizer;    /* of raw text */
+    struct gs_tokens generated;            /* with what was forced and with the stop id */
+    size_t n_forced;                       /* at the front of `generated` */
+    bool begun;                            /* the parser has been fed what was forced */
     size_t n_reasoning;
     struct gs_answer answer;       /* of a chat */
     struct gs_random_id *call_ids; /* [answer.n_call] */
@@ -447,13 +447,20 @@ static gs_status take(struct gs_choice *c, const float *logits, int32_t id, stru
     return GS_OK;
 }
 
-bool gs_choice_lets_choose(struct gs_choice *c, const struct gs_draw **draw)
+bool gs_choice_lets_choose(struct gs_choice *c, size_t n, const struct gs_draw **draws)
 {
     if (c->steer || c->source || c->request->logprobs || !gs_sampler_is_plain(c->sampler))
         return false;
-    c->draw_ahead = gs_sampler_ahead(c->sampler, 0);
-    *draw = gs_sampler_is_greedy(c->sampler) ? NULL : &c->draw_ahead;
+    bool greedy = gs_sampler_is_greedy(c->sampler);
+    for (size_t i = 0; i < n && !greedy; i++)
+        c->draws[i] = gs_sampler_ahead(c->sampler, i);
+    *draws = greedy ? NULL : c->draws;
     return true;
+}
+
+int64_t gs_choice_left(const struct gs_choice *c)
+{
+    return c->options.limit < 0 ? -1 : c->options.limit - (int64_t)gs_choice_count(c);
 }
 
 gs_status gs_choice_step(struct gs_choice *c, const float *logits, int32_t chosen, int32_t *token,

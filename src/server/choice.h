@@ -8,6 +8,7 @@
 #include "chat/assemble.h"
 #include "chat/markers.h"
 #include "engine/sample.h"
+#include "engine/source.h"
 #include "server/events.h"
 #include "server/request.h"
 #include "server/steer.h"
@@ -38,10 +39,13 @@ gs_status gs_choice_open(const struct gs_choice_options *options, struct gs_choi
 void gs_choice_close(struct gs_choice *choice);
 
 /*
- * May the next token be chosen where the logits are: does nothing else need them? *draw [valid until the next
- * step]: how; NULL: greedily.
+ * May the next n tokens (at most GS_AHEAD_TOKENS) be chosen where the logits are: does nothing else need
+ * them? *draws [n], valid until the next step: how; NULL: greedily.
  */
-bool gs_choice_lets_choose(struct gs_choice *choice, const struct gs_draw **draw);
+bool gs_choice_lets_choose(struct gs_choice *choice, size_t n, const struct gs_draw **draws);
+
+/* How many more it takes at most; -1: not known. */
+int64_t gs_choice_left(const struct gs_choice *choice);
 
 /*
  * Draws the next token and makes events of it. logits [n_vocab]; NULL: from the script. `chosen`: the token

@@ -10,7 +10,8 @@ bool gs_chunk_begun(const struct gs_chunk *chunk)
 
 gs_status gs_chunk_begin(struct gs_chunk *chunk, json_t *object, bool has_usage)
 {
-    struct gs_writer writer = {.buffer = &chunk->head, .status = object ? GS_OK : GS_OUT_OF_MEMORY};
+    struct gs_writer writer = {
+        .buffer = &chunk->head, .status = object ? GS_OK : GS_OUT_OF_MEMORY, .one_line = true};
     chunk->has_usage = has_usage;
     gs_buffer_clear(&chunk->head);
     if (object)

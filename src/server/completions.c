@@ -1,13 +1,13 @@
 #include "server/completions.h"
 
-#include "server/chunk.h"
+#include "server/completion.h"
 #include "server/logprob_json.h"
-#include "server/server.h"
 #include "server/usage_json.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#define OBJECT "text_completion"
 
 struct answer {
     struct gs_buffer text;
@@ -17,23 +17,10 @@ struct answer {
 };
 
 struct reply {
-    struct gs_server *server;
-    struct gs_exchange *exchange;
-    struct gs_random_id id;
-    json_t *model;
-    json_int_t created;
-    bool stream, include_usage, logprobs, top;
-    size_t n_choice;
-    struct answer *answers; /* [n_choice] */
-    struct gs_chunk chunk;
+    struct gs_completion common;
+    bool top;               /* the likeliest tokens are asked for */
+    struct answer *answers; /* [common.n_choice] */
 };
-
-static json_t *begin_object(const struct reply *reply)
-{
-    return json_pack("{s:s, s:s, s:I, s:O, s:s+}", "id", reply->id.text, "object", "text_completion",
-                     "created", reply->created, "model", reply->model, "system_fingerprint", "gossamer-",
-                     gs_version());
-}
 
 /* Characters of UTF-8: what offsets count. */
 static json_int_t count_characters(const char *text)
@@ -46,7 +33,7 @@ static json_int_t count_characters(const char *text)
 
 static json_t *top_json(const struct reply *reply, const struct gs_token_logprob *logprob)
 {
-    const struct gs_vocab *vocab = gs_server_vocab(reply->server);
+    const struct gs_vocab *vocab = gs_server_vocab(reply->common.server);
     json_t *top = json_object();
     for (size_t i = 0; i < logprob->n_top; i++) {
         json_t *name = gs_token_json(vocab, logprob->top[i].id);
@@ -73,7 +60,7 @@ static void add_logprobs(const struct reply *reply, struct answer *answer, json_
 {
     for (size_t i = 0; i < event->n_logprob; i++) {
         const struct gs_token_logprob *logprob = &event->logprobs[i];
-        json_t *token = gs_token_json(gs_server_vocab(reply->server), logprob->id);
+        json_t *token = gs_token_json(gs_server_vocab(reply->common.server), logprob->id);
         const char *text = json_string_value(token);
         append(lists, "text_offset", json_integer(answer->offset));
         answer->offset += count_characters(text ? text : "");
@@ -95,21 +82,17 @@ static json_t *choice_json(size_t index, json_t *text, json_t *logprobs, json_t 
 
 static void send_chunk(struct reply *reply, json_t *choice)
 {
-    json_t *chunk = begin_object(reply);
-    if (chunk && choice)
-        json_object_set_new(chunk, "choices", json_pack("[o]", choice));
-    if (chunk && reply->include_usage)
-        json_object_set_new(chunk, "usage", json_null());
-    gs_stream_json(reply->exchange, NULL, chunk);
+    gs_completion_send(&reply->common, OBJECT, choice);
 }
 
 /* What a token brings. */
 static void send_text(struct reply *reply, const struct gs_event *event)
 {
     static const struct gs_chunk_form form = {",\"text\":", NULL, ""};
-    if (!gs_chunk_begun(&reply->chunk))
-        gs_chunk_begin(&reply->chunk, begin_object(reply), reply->include_usage);
-    gs_chunk_send(&reply->chunk, reply->exchange, event->choice, &form, event->text);
+    if (!gs_chunk_begun(&reply->common.chunk))
+        gs_chunk_begin(&reply->common.chunk, gs_completion_object(&reply->common, OBJECT),
+                       reply->common.include_usage);
+    gs_chunk_send(&reply->common.chunk, reply->common.exchange, event->choice, &form, event->text);
 }
 
 static void stream(struct reply *reply, const struct gs_event *event)
@@ -118,10 +101,10 @@ static void stream(struct reply *reply, const struct gs_event *event)
     json_t *logprobs = NULL, *chunk;
     switch (event->kind) {
     case GS_EVENT_WAITING:
-        gs_stream_comment(reply->exchange);
+        gs_stream_comment(reply->common.exchange);
         break;
     case GS_EVENT_TEXT:
-        if (!reply->logprobs) {
+        if (!reply->common.logprobs) {
             send_text(reply, event);
             break;
         }
@@ -135,17 +118,17 @@ static void stream(struct reply *reply, const struct gs_event *event)
                                       json_string(gs_finish_name(event->finish))));
         break;
     case GS_EVENT_DONE:
-        if (reply->include_usage && (chunk = begin_object(reply))) {
+        if (reply->common.include_usage && (chunk = gs_completion_object(&reply->common, OBJECT))) {
             json_object_set_new(chunk, "choices", json_array());
             json_object_set_new(chunk, "usage", gs_usage_json(event->usage));
-            gs_stream_json(reply->exchange, NULL, chunk);
+            gs_stream_json(reply->common.exchange, NULL, chunk);
         }
-        gs_stream_text(reply->exchange, NULL, "[DONE]", strlen("[DONE]"));
-        gs_stream_end(reply->exchange);
+        gs_stream_text(reply->common.exchange, NULL, "[DONE]", strlen("[DONE]"));
+        gs_stream_end(reply->common.exchange);
         break;
     case GS_EVENT_ERROR:
-        gs_stream_json(reply->exchange, NULL, gs_api_error_json(event->error));
-        gs_stream_end(reply->exchange);
+        gs_stream_json(reply->common.exchange, NULL, gs_api_error_json(event->error));
+        gs_stream_end(reply->common.exchange);
         break;
     default:
         break;
@@ -156,14 +139,15 @@ static void stream(struct reply *reply, const struct gs_event *event)
 
 static void send_whole(struct reply *reply, const struct gs_event *event)
 {
-    json_t *body = begin_object(reply), *choices = json_array();
-    for (size_t i = 0; i < reply->n_choice; i++) {
+    json_t *body = gs_completion_object(&reply->common, OBJECT), *choices = json_array();
+    for (size_t i = 0; i < reply->common.n_choice; i++) {
         struct answer *answer = &reply->answers[i];
         json_array_append_new(
             choices,
             choice_json(i, json_stringn(answer->text.data ? answer->text.data : "", answer->text.size),
-                        reply->logprobs ? answer->logprobs ? json_incref(answer->logprobs) : make_lists()
-                                        : NULL,
+                        reply->common.logprobs
+                            ? answer->logprobs ? json_incref(answer->logprobs) : make_lists()
+                            : NULL,
                         json_string(gs_finish_name(answer->finish))));
     }
     if (body) {
@@ -171,7 +155,7 @@ static void send_whole(struct reply *reply, const struct gs_event *event)
         json_object_set_new(body, "usage", gs_usage_json(event->usage));
     }
     json_decref(choices);
-    gs_reply_json(reply->exchange, 200, body);
+    gs_reply_json(reply->common.exchange, 200, body);
 }
 
 static void collect(struct reply *reply, const struct gs_event *event)
@@ -182,9 +166,9 @@ static void collect(struct reply *reply, const struct gs_event *event)
     if (event->kind != GS_EVENT_TEXT)
         return;
     gs_buffer_append(&answer->text, event->text.bytes, event->text.size, NULL);
-    if (reply->logprobs && !answer->logprobs)
+    if (reply->common.logprobs && !answer->logprobs)
         answer->logprobs = make_lists();
-    if (reply->logprobs)
+    if (reply->common.logprobs)
         add_logprobs(reply, answer, answer->logprobs, event);
 }
 
@@ -193,12 +177,12 @@ static void collect(struct reply *reply, const struct gs_event *event)
 static void take_event(void *user, const struct gs_event *event)
 {
     struct reply *reply = user;
-    if (reply->stream)
+    if (reply->common.stream)
         stream(reply, event);
     else if (event->kind == GS_EVENT_DONE)
         send_whole(reply, event);
     else if (event->kind == GS_EVENT_ERROR)
-        gs_reply_error(reply->exchange, event->error);
+        gs_reply_error(reply->common.exchange, event->error);
     else
         collect(reply, event);
 }
@@ -206,58 +190,31 @@ static void take_event(void *user, const struct gs_event *event)
 static void release(void *user)
 {
     struct reply *reply = user;
-    for (size_t i = 0; i < reply->n_choice; i++) {
+    for (size_t i = 0; reply->answers && i < reply->common.n_choice; i++) {
         gs_buffer_free(&reply->answers[i].text);
         json_decref(reply->answers[i].logprobs);
     }
-    gs_exchange_release(reply->exchange);
-    json_decref(reply->model);
-    gs_chunk_free(&reply->chunk);
+    gs_completion_release(&reply->common);
     free(reply->answers);
     free(reply);
 }
 
-static struct reply *make_reply(struct gs_server *server, struct gs_exchange *exchange,
+static struct gs_sink make_sink(struct gs_server *server, struct gs_exchange *exchange,
                                 const struct gs_request *request)
 {
     struct reply *reply = calloc(1, sizeof *reply);
     if (!reply)
-        return NULL;
-    size_t n_choice = request->n_prompt * request->n_choice;
-    *reply = (struct reply){.server = server,
-                            .exchange = gs_exchange_hold(exchange),
-                            .id = gs_random_id("cmpl-"),
-                            .model = gs_server_model_json(server, request->model),
-                            .created = (json_int_t)time(NULL),
-                            .stream = request->stream,
-                            .include_usage = request->include_usage,
-                            .logprobs = request->logprobs,
-                            .top = request->n_top_logprobs > 0,
-                            .answers = calloc(n_choice, sizeof *reply->answers)};
-    if (!reply->answers || !reply->model) {
-        release(reply);
-        return NULL;
-    }
-    reply->n_choice = n_choice;
-    return reply;
+        return (struct gs_sink){0};
+    bool made = gs_completion_init(&reply->common, server, exchange, request, "cmpl-");
+    reply->top = request->n_top_logprobs > 0;
+    reply->answers = calloc(reply->common.n_choice, sizeof *reply->answers);
+    if (made && reply->answers)
+        return (struct gs_sink){take_event, release, reply};
+    release(reply);
+    return (struct gs_sink){0};
 }
 
 void gs_completions(struct gs_server *server, struct gs_exchange *exchange)
 {
-    struct gs_api_error error = {0};
-    json_t *body = gs_exchange_json(exchange);
-    if (!body)
-        return;
-    struct gs_request *request = gs_request_make();
-    struct reply *reply = NULL;
-    if (!request || gs_request_read_completion(server, body, request, &error) != 0 ||
-        !(reply = make_reply(server, exchange, request))) {
-        if (error.status == 0)
-            gs_api_fail(&error, 503, "out_of_memory", "memory is out");
-        gs_reply_error(exchange, &error);
-        gs_request_free(request);
-    } else {
-        gs_server_submit(server, exchange, request, (struct gs_sink){take_event, release, reply});
-    }
-    json_decref(body);
+    gs_completion_serve(server, exchange, gs_request_read_completion, make_sink);
 }

@@ -10,8 +10,12 @@
 #include <string.h>
 #include <strings.h>
 
-#define MAX_DEPTH   64          /* of a body */
-#define OUT_KEEP    (64u << 10) /* bytes of an emptied buffer that are kept */
+#define MAX_DEPTH 64          /* of a body */
+#define OUT_KEEP  (64u << 10) /* bytes of an emptied buffer that are kept */
+/* An error of all dialects. */
+#define NO_MEMORY                                                                                            \
+    "{\"type\":\"error\",\"error\":{\"message\":\"memory is out\",\"type\":\"server_error\","                \
+    "\"param\":null,\"code\":null}}"
 #define STREAM_TYPE "text/event-stream"
 
 struct gs_exchange *gs_exchange_make(struct gs_server *server)
@@ -219,7 +223,7 @@ void gs_reply_bytes(struct gs_exchange *exchange, int status, const char *conten
 /* Numbers so that they read back equal, in as few digits as that takes. */
 static gs_status print_json(struct gs_buffer *text, const json_t *value)
 {
-    struct gs_writer writer = {.buffer = text};
+    struct gs_writer writer = {.buffer = text, .one_line = true};
     gs_write_json(&writer, value);
     return writer.status;
 }
@@ -230,12 +234,7 @@ void gs_reply_json(struct gs_exchange *exchange, int status, json_t *body)
     if (body && print_json(&text, body) == GS_OK)
         gs_reply_bytes(exchange, status, "application/json", text.data, text.size);
     else
-        gs_reply_bytes(exchange, 503, "application/json",
-                       "{\"error\":{\"message\":\"memory is out\",\"type\":\"server_error\",\"param\":null,"
-                       "\"code\":null}}",
-                       sizeof "{\"error\":{\"message\":\"memory is out\",\"type\":\"server_error\",\"param\":"
-                              "null,\"code\":null}}" -
-                           1);
+        gs_reply_bytes(exchange, 503, "application/json", NO_MEMORY, sizeof NO_MEMORY - 1);
     gs_buffer_free(&text);
     json_decref(body);
 }
@@ -287,7 +286,7 @@ static void make_room(struct gs_exchange *exchange)
 struct gs_writer gs_stream_open(struct gs_exchange *exchange, const char *event)
 {
     pthread_mutex_lock(&exchange->mutex);
-    struct gs_writer writer = {.buffer = &exchange->out};
+    struct gs_writer writer = {.buffer = &exchange->out, .one_line = true};
     if (!begin_stream(exchange)) {
         writer.buffer = NULL;
         writer.status = GS_CANCELLED; /* what is written goes nowhere */

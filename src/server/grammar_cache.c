@@ -83,7 +83,7 @@ gs_status gs_grammar_cache_get(struct gs_grammar_cache *cache, const json_t *sch
                                struct gs_schema_report *report, struct gs_error *error)
 {
     struct gs_buffer text = {0};
-    struct gs_writer writer = {&text, GS_OK, error};
+    struct gs_writer writer = {.buffer = &text, .status = GS_OK, .error = error};
     *report = (struct gs_schema_report){0};
     *out = NULL;
     gs_status status = gs_buffer_append(&text, "", 0, error);

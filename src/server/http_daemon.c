@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -656,6 +657,42 @@ static gs_status start_front(struct gs_http *http, struct gs_error *error)
     return gs_front_open(&options, &http->front, error);
 }
 
+/*
+ * Threads that are made by a thread which gives way do so too: when they are woken they take a processor that
+ * is free, or wait for the end of a slice, instead of interrupting the model. Returns whether it was changed.
+ */
+static bool give_way(void)
+{
+#if defined(SCHED_BATCH)
+    struct sched_param parameters;
+    int policy;
+    return pthread_getschedparam(pthread_self(), &policy, &parameters) == 0 && policy == SCHED_OTHER &&
+           pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters) == 0;
+#else
+    return false;
+#endif
+}
+
+static void give_way_no_more(bool gave)
+{
+    struct sched_param parameters;
+    int policy;
+    if (gave && pthread_getschedparam(pthread_self(), &policy, &parameters) == 0)
+        pthread_setschedparam(pthread_self(), SCHED_OTHER, &parameters);
+}
+
+static gs_status start_threads(struct gs_http *http, struct gs_error *error)
+{
+    gs_status status = start_daemon(http, error);
+    if (status == GS_OK) {
+        http->has_waker = pthread_create(&http->waker, NULL, wake_senders, http) == 0;
+        http->has_watcher = http->has_waker && pthread_create(&http->watcher, NULL, watch, http) == 0;
+        if (!http->has_watcher)
+            status = gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
+    }
+    return status == GS_OK ? start_front(http, error) : status;
+}
+
 gs_status gs_http_open(const struct gs_http_options *options, struct gs_http **out, struct gs_error *error)
 {
     *out = NULL;
@@ -668,16 +705,11 @@ gs_status gs_http_open(const struct gs_http_options *options, struct gs_http **o
     pthread_mutex_init(&http->wake_mutex, NULL);
     pthread_cond_init(&http->wakes, NULL);
     gs_status status = gs_listen(options->host, options->port, &http->listener, &http->port, error);
-    if (status == GS_OK)
-        status = start_daemon(http, error);
     if (status == GS_OK) {
-        http->has_waker = pthread_create(&http->waker, NULL, wake_senders, http) == 0;
-        http->has_watcher = http->has_waker && pthread_create(&http->watcher, NULL, watch, http) == 0;
-        if (!http->has_watcher)
-            status = gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
+        bool gave = give_way();
+        status = start_threads(http, error);
+        give_way_no_more(gave);
     }
-    if (status == GS_OK)
-        status = start_front(http, error);
     if (status != GS_OK) {
         gs_http_close(http);
         return status;

@@ -236,18 +236,14 @@ static void fail_memory(struct gs_message_reply *reply)
     fail(reply, &error);
 }
 
-/* With all digits: a call's input has the model's numbers. */
 static void reply_whole(struct gs_message_reply *reply, json_t *message)
 {
-    char *text = json_dumps(message, JSON_COMPACT);
-    json_decref(message);
-    if (!text) {
+    if (!message) {
         fail_memory(reply);
         return;
     }
     reply->ended = true;
-    gs_reply_bytes(reply->exchange, 200, "application/json", text, strlen(text));
-    free(text);
+    gs_reply_json(reply->exchange, 200, message);
 }
 
 static void finish(struct gs_message_reply *reply, const struct gs_usage *usage)

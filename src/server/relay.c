@@ -8,11 +8,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define BLOCK         (16u << 10)
 #define STUCK_SECONDS 30.0 /* a client that takes nothing of what is there for it */
+
+/* What libmicrohttpd says to "Expect: 100-continue"; no answer yet. */
+#define INTERIM "HTTP/1.1 100 Continue\r\n\r\n"
 
 #if !defined(MSG_NOSIGNAL)
 #define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
@@ -30,6 +34,7 @@ struct gs_relay {
     bool chunked;
     struct gs_chunked body;
     struct load request, answer;
+    size_t n_interim;  /* bytes of INTERIM that have come before it */
     bool answers;      /* a byte of it has come */
     double taken_when; /* the last time the client took something, or nothing was there for it */
 };
@@ -134,6 +139,23 @@ static bool read_request(struct gs_relay *relay, struct gs_api_error *error)
     return count > 0 || would_wait(count);
 }
 
+/* Of what has come for the client: does an answer begin in it? */
+static void look_for_answer(struct gs_relay *relay, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count && !relay->answers; i++)
+        if (relay->n_interim < strlen(INTERIM) && bytes[i] == INTERIM[relay->n_interim])
+            relay->n_interim++;
+        else
+            relay->answers = true;
+}
+
+/* Can the client still be given another answer than libmicrohttpd's? */
+static bool is_open(const struct gs_relay *relay)
+{
+    bool half = relay->n_interim > 0 && relay->n_interim < strlen(INTERIM);
+    return !relay->answers && !half && relay->answer.at == 0;
+}
+
 /* *ended: libmicrohttpd has closed; a reset says so too where it left some of the request unread. */
 static bool read_answer(struct gs_relay *relay, bool *ended)
 {
@@ -142,7 +164,7 @@ static bool read_answer(struct gs_relay *relay, bool *ended)
     ssize_t count = recv(relay->inner, relay->answer.bytes, BLOCK, 0);
     if (count > 0) {
         relay->answer.size = (size_t)count;
-        relay->answers = true;
+        look_for_answer(relay, relay->answer.bytes, (size_t)count);
     }
     *ended = count == 0 || (count < 0 && errno == ECONNRESET);
     return count >= 0 || *ended || would_wait(count);
@@ -158,7 +180,7 @@ enum gs_relay_state gs_relay_run(struct gs_relay *relay, const struct pollfd pol
     if (!read_request(relay, error))
         return GS_RELAY_BROKEN;
     if (error->status != 0)
-        return relay->answers ? GS_RELAY_BROKEN : GS_RELAY_BAD;
+        return is_open(relay) ? GS_RELAY_BAD : GS_RELAY_BROKEN;
     bool takes = send_load(relay->inner, &relay->request);
     size_t at = relay->answer.at;
     if (!read_answer(relay, &ended) || !send_load(relay->client, &relay->answer))

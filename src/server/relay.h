@@ -16,7 +16,7 @@ struct gs_relay;
 enum gs_relay_state {
     GS_RELAY_GOES_ON,
     GS_RELAY_ANSWERED, /* all of the answer is with the client */
-    GS_RELAY_BAD,      /* nothing is: `error` is to be */
+    GS_RELAY_BAD,      /* nothing is, but perhaps "100 Continue": `error` is to be */
     GS_RELAY_BROKEN,   /* a side has gone, or does not read */
 };
 

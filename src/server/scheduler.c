@@ -492,6 +492,8 @@ gs_status gs_scheduler_open(const struct gs_scheduler_options *options, struct g
     s->queue_end = &s->queue;
     if (s->options.script_step == 0)
         s->options.script_step = 1;
+    if (s->options.ahead_seconds == 0.0)
+        s->options.ahead_seconds = GS_AHEAD_SECONDS;
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->wakes, NULL);
     s->items = calloc(options->n_parallel, sizeof *s->items);

@@ -26,6 +26,7 @@ struct gs_scheduler_options {
     int64_t n_ctx;         /* of a sequence */
     size_t n_parallel;     /* sequences at once */
     size_t max_queue;      /* requests that wait */
+    double ahead_seconds;  /* that tokens chosen in a row may take (engine/source.h); 0: GS_AHEAD_SECONDS */
     uint64_t cache_bytes;
     struct gs_prefix_store *store; /* of prefixes; NULL: none */
     double store_seconds;          /* after which they are written */

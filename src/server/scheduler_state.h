@@ -41,6 +41,8 @@ struct gs_sequence {
     int32_t pending;                   /* drawn and to be run next; -1: none */
     size_t n_step;                     /* tokens of the step under way */
     int32_t chosen;                    /* by the backend in this step; -1: none */
+    size_t n_ahead;                    /* tokens that it is to choose in a row, where it runs alone */
+    bool in_doubt;                     /* it could not tell the next one */
     bool decodes, ended;
     double last_token;
 };

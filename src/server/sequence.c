@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/session.h"
 #include "server/exchange.h"
 #include "text/tokens.h"
 
@@ -132,6 +133,7 @@ gs_status gs_sequence_start(struct gs_scheduler *s, struct gs_task *task, bool *
     sequence->index = task->n_started;
     sequence->prompt_index = prompt_index;
     sequence->pending = sequence->chosen = -1;
+    sequence->n_ahead = 1;
     gs_status status = open_choice(s, sequence, error);
     if (status == GS_OK)
         status = copy_prompt(sequence, &task->request->prompts[prompt_index], error);
@@ -255,7 +257,7 @@ static void add_decoding(struct gs_scheduler *s, struct step *step)
         if (q->ended || !q->decodes || step->n_decode == s->max_tokens)
             continue;
         const struct gs_draw *draw = NULL;
-        bool lets_choose = gs_choice_lets_choose(q->choice, &draw);
+        bool lets_choose = gs_choice_lets_choose(q->choice, 1, &draw);
         add_item(s, step, q, &q->pending, 1, lets_choose ? GS_WANT_TOKEN : GS_WANT_LAST);
         s->items[step->n_item - 1].draw = draw;
         step->n_decode++;
@@ -340,6 +342,14 @@ static double smoothed(double mean, double value)
     return mean > 0.0 ? mean + SMOOTH * (value - mean) : value;
 }
 
+static void count_steps(struct gs_scheduler *s, size_t n, size_t n_token, double seconds)
+{
+    struct gs_metrics *m = s->options.metrics;
+    atomic_fetch_add(&m->steps, n);
+    atomic_fetch_add(&m->step_tokens, n_token);
+    atomic_fetch_add(&m->engine_nanoseconds, (uint64_t)(seconds * 1e9));
+}
+
 /* What steps cost, so that the next one can be measured out. */
 static void learn(struct gs_scheduler *s, const struct step *step, double seconds)
 {
@@ -353,10 +363,28 @@ static void learn(struct gs_scheduler *s, const struct step *step, double second
             s->prompt_token_seconds =
                 smoothed(s->prompt_token_seconds, (seconds - decode) / (double)step->n_prompt);
     }
-    struct gs_metrics *m = s->options.metrics;
-    atomic_fetch_add(&m->steps, 1);
-    atomic_fetch_add(&m->step_tokens, step->n_decode + step->n_prompt);
-    atomic_fetch_add(&m->engine_nanoseconds, (uint64_t)(seconds * 1e9));
+    count_steps(s, 1, step->n_decode + step->n_prompt, seconds);
+}
+
+/* The timeline has been so long: what it can be cut back to. */
+static void note_length(struct gs_scheduler *s, struct gs_sequence *q, size_t count)
+{
+    size_t least = gs_timeline_least(s->options.engine, count);
+    if (least > q->timeline.least)
+        q->timeline.least = least;
+}
+
+/* Draws what follows the first `count` tokens of the timeline. */
+static void take_token(struct gs_scheduler *s, struct gs_sequence *q, size_t count)
+{
+    draw(s, q);
+    if (q->ended || (int64_t)count < q->n_ctx || (int64_t)count < s->options.n_ctx)
+        return;
+    struct gs_error error;
+    gs_status status = gs_choice_end(q->choice, &error);
+    q->ended = true;
+    if (status != GS_OK)
+        fail_sequence(q, status, &error);
 }
 
 /* A sequence that has been run by n_step tokens. */
@@ -364,9 +392,8 @@ static void advance(struct gs_scheduler *s, struct gs_sequence *q)
 {
     size_t count;
     gs_session_tokens(q->timeline.session, &count);
-    size_t least = gs_timeline_least(s->options.engine, count);
-    if (least > q->timeline.least)
-        q->timeline.least = least;
+    note_length(s, q, count);
+    q->in_doubt = false;
     if (!q->decodes) {
         q->n_done += q->n_step;
         if (q->n_done == q->boundary)
@@ -377,14 +404,57 @@ static void advance(struct gs_scheduler *s, struct gs_sequence *q)
         if (q->ended)
             return;
     }
-    draw(s, q);
-    if (!q->ended && (int64_t)count >= q->n_ctx && (int64_t)count >= s->options.n_ctx) {
-        struct gs_error error;
-        gs_status status = gs_choice_end(q->choice, &error);
-        q->ended = true;
-        if (status != GS_OK)
-            fail_sequence(q, status, &error);
+    take_token(s, q, count);
+}
+
+/* ---------------------------------------------------------------- a lone stream */
+
+/* The one sequence that runs, if it decodes and nobody waits. */
+static struct gs_sequence *find_lone(const struct gs_scheduler *s)
+{
+    struct gs_sequence *q = s->n_sequence == 1 ? s->sequences : NULL;
+    bool lone = q && q->decodes && !q->ended && !q->in_doubt && q->pending >= 0 &&
+                atomic_load(&s->options.metrics->waiting) == 0;
+    return lone ? q : NULL;
+}
+
+/*
+ * Several tokens in a row where nothing is to be decided between them: the backend goes on without waiting
+ * for the host. All of them are there within some milliseconds, so who asks meanwhile waits no longer than
+ * that. What lies behind the choice's end is cut off again; the rings reach back over so few. False: nothing
+ * came of it.
+ */
+static bool run_ahead(struct gs_scheduler *s, struct gs_sequence *q)
+{
+    struct gs_session *session = q->timeline.session;
+    const struct gs_draw *draws;
+    int32_t chosen[GS_AHEAD_TOKENS];
+    size_t before, n_chosen, kept, i = 0, n = q->n_ahead;
+    struct gs_error error;
+    gs_session_tokens(session, &before);
+    size_t room = (size_t)gs_session_n_ctx(session) - before;
+    int64_t left = gs_choice_left(q->choice);
+    n = n < room ? n : room;
+    n = left < 0 || (int64_t)n < left ? n : (size_t)left;
+    if (n == 0 || !gs_choice_lets_choose(q->choice, n, &draws) ||
+        !gs_engine_has_chains(s->options.engine, draws != NULL))
+        return false;
+    double began = gs_clock_seconds();
+    gs_status status = gs_session_chain(session, q->pending, draws, chosen, n, &n_chosen, &error);
+    double seconds = gs_clock_seconds() - began;
+    count_steps(s, n, n, seconds);
+    q->n_ahead = gs_ahead_length(n, seconds, s->options.ahead_seconds);
+    q->in_doubt = n_chosen < n;
+    note_length(s, q, before + n);
+    for (; status == GS_OK && i < n_chosen && !q->ended; i++) {
+        q->chosen = chosen[i];
+        take_token(s, q, before + i + 1);
     }
+    if (status == GS_OK && i < n_chosen)
+        status = gs_session_rewind(session, before + i, &kept, &error);
+    if (status != GS_OK)
+        fail_sequence(q, status, &error);
+    return status != GS_OK || n_chosen > 0;
 }
 
 /* If all of the step is one task's, its leaving need not wait for the step's end. */
@@ -408,6 +478,9 @@ void gs_scheduler_step(struct gs_scheduler *s)
         step_scripts(s);
         return;
     }
+    struct gs_sequence *lone = find_lone(s);
+    if (lone && run_ahead(s, lone))
+        return;
     add_decoding(s, &step);
     add_prompts(s, &step);
     if (step.n_item == 0)

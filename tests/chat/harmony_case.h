@@ -7,22 +7,13 @@
 #include "chat/harmony_json.h"
 #include "chat/harmony_render.h"
 
-#include "tests/support/check.h"
+#include "tests/support/words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define DEMO_VOCAB  "models/demo/tokenizer.json"
-#define O200K_VOCAB "build/o200k/tokenizer.json"
-
-static inline struct gs_vocab *open_vocab(const char *path)
-{
-    struct gs_vocab *vocab = NULL;
-    struct gs_error error = {0};
-    assert_ok(gs_vocab_open(path, &vocab, &error), &error);
-    return vocab;
-}
+#define DEMO_VOCAB "models/demo/tokenizer.json"
 
 /* The published vocabulary, or NULL and a line that says how to make it. */
 static inline struct gs_vocab *open_o200k(void)
@@ -39,15 +30,6 @@ static inline json_t *parse_json(const char *text)
     json_t *value = json_loads(text, JSON_ALLOW_NUL | JSON_DECODE_ANY, &fault);
     if (!value)
         fail_msg("%s: %s", text, fault.text);
-    return value;
-}
-
-static inline json_t *load_json(const char *path)
-{
-    json_error_t fault;
-    json_t *value = json_load_file(path, JSON_ALLOW_NUL, &fault);
-    if (!value)
-        fail_msg("%s: %s", path, fault.text);
     return value;
 }
 

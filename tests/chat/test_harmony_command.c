@@ -129,8 +129,10 @@ static void refusals(void **state)
     process_refuses(process_run_as(INPUT("[{\"role\":7}]"), "harmony", "render"),
                     "messages[0].role: a string is expected, not an integer");
     process_refuses(process_run_as(INPUT("{"), "harmony", "render"), "standard input: line 1, column 1: ");
-    process_refuses(process_run_as(INPUT(""), "harmony", "render"), "standard input: line 1, column 0: ");
-    process_refuses(process_run_as(INPUT("[]"), "harmony", "render", "--effort", "x"), "reasoning_effort: ");
+    process_refuses(process_run_as(INPUT(""), "harmony", "render"),
+                    "standard input is empty: JSON is expected");
+    process_refuses(process_run_as(INPUT("[]"), "harmony", "render", "--effort", "x"),
+                    "--effort: low, medium or high is expected, not \"x\"");
     process_refuses(process_run_as(INPUT("[]"), "harmony", "render", "--end", "x"),
                     "--end: completion, plain or training is expected, not \"x\"");
     process_refuses(process_run_as(INPUT("[]"), "harmony", "render", "--form", "x"),

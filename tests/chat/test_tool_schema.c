@@ -8,7 +8,7 @@
 static void print_schema(const json_t *schema, bool reference, struct gs_buffer *out)
 {
     struct gs_error error;
-    struct gs_writer writer = {out, GS_OK, &error};
+    struct gs_writer writer = {.buffer = out, .status = GS_OK, .error = &error};
     gs_write(&writer, "");
     gs_write_schema(&writer, schema, reference);
     assert_ok(writer.status, &error);
@@ -150,7 +150,7 @@ static void json_numbers(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gs_buffer out = {0};
-        struct gs_writer writer = {&out, GS_OK, NULL};
+        struct gs_writer writer = {.buffer = &out, .status = GS_OK, .error = NULL};
         json_t *json = parse_json(cases[i][0]);
         gs_write_json(&writer, json);
         assert_string_equal(out.data, cases[i][1]);
@@ -173,7 +173,7 @@ static void large_integers(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gs_buffer out = {0};
-        struct gs_writer writer = {&out, GS_OK, NULL};
+        struct gs_writer writer = {.buffer = &out, .status = GS_OK, .error = NULL};
         struct gs_error error;
         json_t *json;
         assert_ok(gs_json_load("x", cases[i][0], strlen(cases[i][0]), &json, &error), &error);

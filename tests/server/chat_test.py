@@ -434,7 +434,7 @@ def test_tokenize_and_back(demo):
     assert demo.post("/detokenize", {"tokens": said["tokens"]}).json()["content"] == "Hello, wörld 💖"
 
 
-NASTY = 'a "quote", a \\ and a /, tabs\t\tand lines\r\n\n, \x01\x1f\x7f, é, 😀 and </script>'
+NASTY = 'a "quote", a \\ and a /, tabs\t\tand lines\r\n\n, \x01\x1f\x7f, é, 😀, \u2028, \u2029, \x85 and </script>'  # read by lines of Unicode
 
 
 def test_every_stream_says_what_the_whole_answer_says():

@@ -242,6 +242,21 @@ def test_cookies_are_nobodys(demo):
     assert reply.status_code == 200
 
 
+def test_a_damaged_chunk_behind_100_continue(demo):
+    """The client was told to go on, which is no answer yet: it gets one."""
+    with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
+        connection.sendall(head(b"", b"Transfer-Encoding: chunked", b"Expect: 100-continue"))
+        said = b""
+        while not said.endswith(b"\r\n\r\n"):
+            said += connection.recv(4096)
+        assert said == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"3\r\nabc\r\nhello\r\n")
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert status_of(answer) == 400 and b"chunk" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"].encode(), answer
+
+
 def test_chunked_requests_at_once_and_clients_that_leave(demo):
     """Streams asked for in chunks: whole ones are whole, and those who leave free their place."""
     def ask(number):
@@ -374,6 +389,44 @@ def test_other_addresses_need_a_key():
 def test_a_backend_that_is_none_is_told_before_a_port():
     out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--backend", "none"], capture_output=True, timeout=PATIENCE)
     assert out.returncode == 2 and out.stdout == b"" and b"no backend none" in out.stderr and out.stderr.count(b"\n") == 1
+
+
+def test_what_cannot_be_served_is_told_before_a_port(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for arguments, part in ((["--cache-dir", str(file)], b"file"), (["--ctx", "100000000"], b"100000000"), (["--cache-by-key"], b"needs keys"),
+                            (["--script-tokens", str(tmp_path / "none")], b"none"), (["--script-tokens", str(file)], b"has no line")):
+        out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", *arguments], capture_output=True, timeout=PATIENCE)
+        assert out.returncode == 2 and out.stdout == b"" and part in out.stderr and out.stderr.count(b"\n") == 1, (arguments, out)
+
+
+def test_health_says_that_the_model_is_loading(tmp_path):
+    """The script is a pipe, so that loading takes as long as the test likes."""
+    script = tmp_path / "script"
+    os.mkfifo(script)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(port), "--quiet", "--script-tokens", str(script)], stdout=subprocess.PIPE)
+    try:
+        url, end, reply = f"http://127.0.0.1:{port}", time.time() + PATIENCE, None
+        with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client:
+            while reply is None and time.time() < end:
+                try:
+                    reply = client.get("/health")
+                except httpx.ConnectError:
+                    time.sleep(0.05)
+            assert reply.status_code == 503 and reply.json() == {"status": "loading"}, reply.text
+            assert client.post(CHAT, json=HELLO).status_code == 503
+            with open(script, "w") as pipe:
+                pipe.write("1\n")
+            assert process.stdout.readline().decode().strip() == f"listening on {url}"
+            assert client.get("/health").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_slots_are_not_shown_without_keys(demo):

@@ -1,5 +1,7 @@
 /* The chunks that are written without a tree of JSON: the bytes of those that are written with one. */
 #include "server/chunk.h"
+
+#include "chat/json_text.h"
 #include "server/exchange.h"
 #include "tests/support/check.h"
 
@@ -61,6 +63,35 @@ static void chunks_are_those_of_a_tree(void **state)
     }
 }
 
+/* Readers that split text at any of Unicode's ends of line find the whole chunk on its line. */
+static void ends_of_line_are_escaped(void **state)
+{
+    static const char text[] = "a\xE2\x80\xA8z\xE2\x80\xA9\xC2\x85\xC2\x86\xE2\x80\xAA\xE2\x80\xA7";
+    static const char escaped[] = "\"a\\u2028z\\u2029\\u0085\xC2\x86\xE2\x80\xAA\xE2\x80\xA7\"";
+    static const char *const ends[] = {"\xE2\x80\xA8", "\xE2\x80\xA9", "\xC2\x85"};
+    (void)state;
+    struct gs_exchange *exchange = gs_exchange_make(NULL);
+    struct gs_chunk chunk = {0};
+    assert_non_null(exchange);
+    assert_int_equal(gs_chunk_begin(&chunk, json_pack("{s:s}", "model", text), false), GS_OK);
+    gs_chunk_send(&chunk, exchange, 0, &(struct gs_chunk_form){",\"text\":", NULL, ""}, gs_text_of(text));
+    gs_stream_json(exchange, NULL, json_pack("{s:s}", text, text));
+    const char *at = exchange->out.data;
+    for (int i = 0; i < 4; i++, at++)
+        assert_non_null(at = strstr(at, escaped));
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        assert_null(strstr(exchange->out.data, ends[i]));
+    gs_chunk_free(&chunk);
+    gs_exchange_release(exchange);
+
+    struct gs_buffer prompt = {0}; /* and to a model everything goes as it is */
+    struct gs_writer writer = {.buffer = &prompt};
+    gs_write_json_string(&writer, gs_text_of(text));
+    assert_int_equal(prompt.size, strlen(text) + 2);
+    assert_memory_equal(prompt.data + 1, text, strlen(text));
+    gs_buffer_free(&prompt);
+}
+
 /* Without what goes before, nothing half is sent: the stream is cut. */
 static void a_chunk_that_cannot_be_is_cut(void **state)
 {
@@ -80,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_are_those_of_a_tree),
+        cmocka_unit_test(ends_of_line_are_escaped),
         cmocka_unit_test(a_chunk_that_cannot_be_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
