@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import openai
 import pydantic
 import pytest
@@ -107,6 +108,39 @@ def test_raw(client):
     text = "".join(c.choices[0].text for c in client.completions.create(model="demo", prompt="The capital of France is",
                                                                        temperature=0, max_tokens=2, stream=True))
     assert text.startswith(" Paris")
+
+
+# What the public compatibility test of gpt-oss asks of a server, by its own rules: the function is called with arguments that
+# fit its schema; there is reasoning, in these fields.
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_compatibility_of_chat(client, streaming):
+    if streaming:
+        with client.chat.completions.stream(model="demo", messages=TOKYO, temperature=0, tools=[WEATHER]) as stream:
+            chunks = [event.chunk for event in stream if event.type == "chunk"]
+            message = stream.get_final_completion().choices[0].message
+        pieces = [choice.delta.reasoning for chunk in chunks for choice in chunk.choices if hasattr(choice.delta, "reasoning")]
+        assert all(isinstance(piece, str) for piece in pieces) and "".join(pieces)
+    else:
+        message = client.chat.completions.create(model="demo", messages=TOKYO, temperature=0, tools=[WEATHER]).choices[0].message
+        assert isinstance(message.reasoning, str) and message.reasoning
+    jsonschema.validate(json.loads(message.tool_calls[0].function.arguments), WEATHER["function"]["parameters"])
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_compatibility_of_responses(client, streaming):
+    asked = {"model": "demo", "input": TOKYO, "temperature": 0, "tools": [{"type": "function", "strict": False, **WEATHER["function"]}]}
+    if streaming:
+        with client.responses.stream(**asked) as stream:
+            kinds = {event.type for event in stream}
+            response = stream.get_final_response()
+        assert {"response.reasoning_text.delta", "response.reasoning_text.done"} <= kinds
+    else:
+        response = client.responses.create(**asked)
+    reasoning, call = response.output
+    assert [(part.type, bool(part.text)) for part in reasoning.content] == [("reasoning_text", True)] and call.name == "get_weather"
+    jsonschema.validate(json.loads(call.arguments), WEATHER["function"]["parameters"])
 
 
 # ---------------------------------------------------------------- others

@@ -19,7 +19,7 @@ threads until the wind, and the electric field of the air, carry them off.
 | Dragline silk | 1.1 | 1.3 |
 | Steel | 1.5 | 7.8 |
 
-The force at which a thread breaks is its strength times its section:
+The force at which a thread breaks is its strength times its section, \\(F = \\sigma \\, \\pi r^2\\):
 
 ```python
 def breaking_force(diameter, strength=1.1e9):

@@ -22,14 +22,14 @@ def policy():
 class Answer:
     """What one chat request gets: deltas in order, then a finish reason."""
 
-    def __init__(self, reasoning="", content="", calls=(), pieces=8, delay=0.0, finish=None, fail=None, hang=False):
+    def __init__(self, reasoning="", content="", calls=(), pieces=8, delay=0.0, finish=None, fail=None, hang=False, cut=False):
         self.deltas = [{"reasoning": p, "reasoning_content": p} for p in split(reasoning, pieces)]
         for index, (name, arguments) in enumerate(calls):
             self.deltas.append({"tool_calls": [{"index": index, "id": f"call_{index}_{time.time_ns()}", "type": "function",
                                                 "function": {"name": name, "arguments": ""}}]})
             self.deltas += [{"tool_calls": [{"index": index, "function": {"arguments": p}}]} for p in split(arguments, pieces)]
         self.deltas += [{"content": p} for p in split(content, pieces)]
-        self.content, self.delay, self.fail, self.hang = content, delay, fail, hang
+        self.content, self.delay, self.fail, self.hang, self.cut = content, delay, fail, hang, cut
         self.finish = finish or ("tool_calls" if calls else "stop")
         self.reasoning_tokens = len(split(reasoning, 4))
 
@@ -129,6 +129,8 @@ def make_handler(standin):
                 for delta in [{"role": "assistant", "content": ""}] + answer.deltas:
                     self.chunk({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}], "usage": None})
                     time.sleep(answer.delay)
+                if answer.cut:
+                    return
                 while answer.hang:
                     self.wfile.write(b": ping\n\n")
                     self.wfile.flush()

@@ -4,6 +4,7 @@ import { streamAnswer, answerOnce } from "./api.js";
 import { add, openCalls, parseTools, path, toMessages } from "./tree.js";
 
 const MAX_ROUNDS = 16; // of calls with fixed results in one turn
+const MIN_TIMED = 0.02; // seconds: what came faster came in one piece, and its rate says nothing
 
 export class Chat {
   constructor({ model, changed }) {
@@ -149,7 +150,7 @@ function statsOf(clock) {
     reasoning: usage?.completion_tokens_details?.reasoning_tokens,
     first: clock.first && (clock.first - clock.begin) / 1000,
     thought: clock.first && ((clock.thoughtUntil ?? clock.last) - clock.first) / 1000,
-    rate: took > 0 && tokens > 1 ? (tokens - 1) / took : undefined,
+    rate: took > MIN_TIMED && tokens > 1 ? (tokens - 1) / took : undefined,
   };
   return Object.fromEntries(Object.entries(stats).filter(([, value]) => Number.isFinite(value)));
 }

@@ -2,9 +2,13 @@
 // fetched. Time is linear in the text but for the inside of one paragraph, which is bounded.
 import { el, copyButton } from "./dom.js";
 import { highlight } from "./highlight.js";
+import { drawFormula } from "./math.js";
 
 const MAX_INLINE = 20000; // characters of a block that are searched for emphasis, links, ...
 const MAX_DEPTH = 12; // of quotes and lists in each other
+const MAX_FORMULA = 4000; // characters
+const MAX_FORMULA_LINES = 100;
+const SHORT_CELL = 20; // characters of a table's cell that stay on one line
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
 
 // ---------------------------------------------------------------- blocks
@@ -16,9 +20,12 @@ const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,8})([-*+]|\d{1,9}[.)])([ \t]+|$)/;
 const DELIMITER_ROW = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 
+const FORMULA = /^ {0,3}(\\\[|\$\$)/;
+
 const blank = (line) => line.trim() === "";
 
-const opensBlock = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line);
+const opensBlock = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) ||
+  FORMULA.test(line);
 
 function fenceEnd(lines, start, marker) {
   for (let i = start; i < lines.length; i++) {
@@ -26,6 +33,19 @@ function fenceEnd(lines, start, marker) {
     if (text.length >= marker.length && text === marker[0].repeat(text.length)) return i;
   }
   return lines.length;
+}
+
+// Where a formula on lines of its own ends, or null: not every bracket is one, and text may follow it.
+function formulaEnd(lines, start) {
+  const open = FORMULA.exec(lines[start]);
+  if (!open) return null;
+  const marker = open[1] === "$$" ? "$$" : "\\]";
+  for (let i = start; i < Math.min(lines.length, start + MAX_FORMULA_LINES) && !blank(lines[i]); i++) {
+    const line = i === start ? lines[i].slice(open[0].length) : lines[i];
+    const at = line.indexOf(marker);
+    if (at >= 0) return blank(line.slice(at + 2)) ? i + 1 : null;
+  }
+  return null;
 }
 
 // An item goes on over indented lines, over lines that only continue its paragraph, and over blank lines between those.
@@ -68,7 +88,9 @@ function blockEnd(lines, i) {
   if (fence) return { kind: "code", end: Math.min(fenceEnd(lines, i + 1, fence[2]) + 1, lines.length) };
   if (HEADING.test(line)) return { kind: "heading", end: i + 1 };
   if (RULE.test(line)) return { kind: "rule", end: i + 1 };
-  let end = i + 1;
+  let end = formulaEnd(lines, i);
+  if (end !== null) return { kind: "formula", end };
+  end = i + 1;
   if (QUOTE.test(line)) {
     while (end < lines.length && QUOTE.test(lines[end])) end++;
     return { kind: "quote", end };
@@ -169,6 +191,18 @@ class Inline {
     return [link(target, children), end + 1];
   }
 
+  formula(i) {
+    const marker = ["$$", "$", "\\(", "\\["].find((one) => this.text.startsWith(one, i));
+    const begin = i + marker.length;
+    const close = { "\\(": "\\)", "\\[": "\\]" }[marker] ?? marker;
+    const end = this.find(close, begin);
+    if (end <= begin || end - begin > MAX_FORMULA) return null;
+    const source = this.text.slice(begin, end);
+    // Between two single dollars there may also be prices.
+    if (marker === "$" && (/^\s|\s$|\n/.test(source) || /\d/.test(this.text[end + 1] ?? "") || !/[\\^_=]|^\p{L}$/u.test(source))) return null;
+    return [drawFormula(source, marker === "$$" || marker === "\\[") ?? el("code", {}, source), end + close.length];
+  }
+
   address(i) {
     const match = /^(?:https?:\/\/|mailto:)[^\s<>"'`]+/i.exec(this.text.slice(i, i + 2000));
     if (!match || /[\p{L}\p{N}]/u.test(this.text[i - 1] ?? " ")) return null;
@@ -183,11 +217,16 @@ class Inline {
       case "!": return this.text[i + 1] === "[" ? this.bracket(i, depth) : null;
       case "[": return this.bracket(i, depth);
       case "h": case "m": return this.address(i);
-      case "\\": return /[!-/:-@[-`{-~]/.test(this.text[i + 1] ?? "")
-        ? [document.createTextNode(this.text[i + 1]), i + 2] : null;
+      case "$": return this.formula(i);
+      case "\\": return (/[([]/.test(this.text[i + 1] ?? "") && this.formula(i)) || this.escaped(i);
       case "\n": return [el("br"), i + 1];
       default: return null;
     }
+  }
+
+  escaped(i) {
+    return /[!-/:-@[-`{-~]/.test(this.text[i + 1] ?? "")
+      ? [document.createTextNode(this.text[i + 1]), i + 2] : null;
   }
 }
 
@@ -195,7 +234,7 @@ function inline(text, depth = 0) {
   if (text.length > MAX_INLINE || depth > MAX_DEPTH) return [text];
   const source = new Inline(text);
   const nodes = [];
-  const special = /[`*_~![\\\nhm]/g;
+  const special = /[`*_~![\\\nhm$]/g;
   let plain = 0;
   for (let i = 0; i < text.length;) {
     special.lastIndex = i;
@@ -228,6 +267,12 @@ function codeBlock(lines) {
       el("code", {}, ...highlight(text, language))));
 }
 
+function formulaBlock(lines) {
+  const source = lines.join("\n").trim().slice(2, -2);
+  return el("div", { class: "formula", tabindex: "0", role: "group", "aria-label": "Formula" },
+    drawFormula(source, true) ?? el("code", {}, source.trim()));
+}
+
 function cells(line) {
   const trimmed = line.trim().replace(/^\|/, "").replace(/\|$/, "");
   return trimmed.split(/(?<!\\)\|/).map((cell) => cell.trim().replace(/\\\|/g, "|"));
@@ -236,8 +281,10 @@ function cells(line) {
 function table(lines) {
   const align = cells(lines[1]).map((cell) =>
     cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : undefined);
+  const looks = (cell, column) => [cell.length <= SHORT_CELL && "short", align[column] && `align-${align[column]}`]
+    .filter(Boolean).join(" ");
   const row = (tag, line) => el("tr", {}, ...cells(line).slice(0, align.length).map((cell, column) =>
-    el(tag, { class: align[column] && `align-${align[column]}`, scope: tag === "th" && "col" }, ...inline(cell))));
+    el(tag, { class: looks(cell, column) || undefined, scope: tag === "th" && "col" }, ...inline(cell))));
   return el("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" },
     el("table", {}, el("thead", {}, row("th", lines[0])), el("tbody", {}, ...lines.slice(2).map((l) => row("td", l)))));
 }
@@ -277,6 +324,7 @@ function block({ kind, lines }, depth, tight) {
     return [el(`h${Math.min(match[1].length + 2, 6)}`, { class: `level-${match[1].length}`, dir: "auto" }, ...inline(match[2]))];
   }
   if (kind === "table") return [table(lines)];
+  if (kind === "formula") return [formulaBlock(lines)];
   if (kind === "quote" && depth < MAX_DEPTH) {
     return [el("blockquote", {}, ...blocks(lines.map((line) => line.replace(QUOTE, "")).join("\n"), depth + 1))];
   }

@@ -14,6 +14,7 @@ GS_EMBED(dialogs_js, "src/server/page/dialogs.js");
 GS_EMBED(dom_js, "src/server/page/dom.js");
 GS_EMBED(highlight_js, "src/server/page/highlight.js");
 GS_EMBED(markdown_js, "src/server/page/markdown.js");
+GS_EMBED(math_js, "src/server/page/math.js");
 GS_EMBED(page_js, "src/server/page/page.js");
 GS_EMBED(sidebar_js, "src/server/page/sidebar.js");
 GS_EMBED(store_js, "src/server/page/store.js");
@@ -40,6 +41,7 @@ static const struct {
     {"dom.js", js, gs_dom_js_begin, gs_dom_js_end},
     {"highlight.js", js, gs_highlight_js_begin, gs_highlight_js_end},
     {"markdown.js", js, gs_markdown_js_begin, gs_markdown_js_end},
+    {"math.js", js, gs_math_js_begin, gs_math_js_end},
     {"page.js", js, gs_page_js_begin, gs_page_js_end},
     {"sidebar.js", js, gs_sidebar_js_begin, gs_sidebar_js_end},
     {"store.js", js, gs_store_js_begin, gs_store_js_end},

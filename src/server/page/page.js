@@ -428,7 +428,7 @@ const KEYS = [
   ["Enter", "send"], ["Shift Enter", "a new line"], ["Esc", "stop the answer"], ["/", "to the message field"],
   ["Alt ↑", "to the message above"], ["Alt ↓", "to the message below"], ["Alt R", "answer anew"], ["Alt E", "edit your last message"],
   ["Alt O", "open or fold the last reasoning"], ["Alt 1 2 3", "effort low, medium, high"], ["Alt N", "new conversation"],
-  ["Alt B", "conversations"], ["Alt S", "settings"], ["Alt T", "theme"], ["?", "this list"],
+  ["Alt B", "conversations"], ["Alt S", "settings"], ["Alt T", "theme"], ["Alt H", "this list"],
 ];
 
 function step(direction) {
@@ -443,7 +443,7 @@ function step(direction) {
 const lastView = (role) => [...views.values()].findLast((view) => view.node.role === role);
 
 const ALT = {
-  KeyN: fresh, KeyS: settings, KeyT: nextTheme,
+  KeyN: fresh, KeyS: settings, KeyT: nextTheme, KeyH: () => showKeys(KEYS),
   KeyB: () => showSidebar(!sidebarShown()),
   KeyR: () => lastView("assistant") && !chat.isRunning(current) && turn(current, lastView("assistant").node.parent),
   KeyE: () => lastView("user")?.edit(),

@@ -145,9 +145,9 @@ export class MessageView {
     const said = [unfinished, node.stopped ? "stopped" : "", node.cut ? "cut at the longest length" : "", statsText(node.stats)];
     const stats = said.filter(Boolean).join(" · ");
     const parts = [this.branches(), stats && el("span", { class: "stats" }, stats), node.content ? copy : null];
-    if (node.role === "assistant") parts.push(action("again", "Answer anew", () => actions.regenerate(node)));
-    parts.push(action("edit", "Edit", () => this.edit()),
-      action("branch", "Branch: go on from here in a new conversation", () => actions.fork(node)));
+    if (node.role === "assistant" && !node.error) parts.push(action("again", "Answer anew", () => actions.regenerate(node)));
+    if (node.content) parts.push(action("edit", "Edit", () => this.edit()));
+    parts.push(action("branch", "Branch: go on from here in a new conversation", () => actions.fork(node)));
     return el("div", { class: "foot" }, ...parts.filter(Boolean));
   }
 
