@@ -2,14 +2,15 @@
 """Decode on the CPU against another engine's llama-bench: the same weights, in turn, in one sitting.
 
     peers.py BUILD MODEL GGUF NAME=LLAMA_BENCH[,OPTION...] ... [--weights q8] [--rounds 3] [--tokens 16] [--runs 32]
-             [--threads 2] [--json FILE]
+             [--threads 2] [--begin near|far] [--json FILE]
 
 BUILD is where make put gossamer and bench/bench_cores; GGUF holds MODEL's weights (tools/synth/make_gguf.py; "-": none).
 While an engine runs, bench_cores is asked every half second how far the processors are from each other: on a
 virtual machine that changes, and the memory's bandwidth with it. A run counts as "near" (a shared cache: under 60 ns)
 or "far" (over 90 ns) where all answers during it agree, else as "mixed". Prints the median, least and most of each
 engine in each state, and the ratio to the best other engine. NAME=gossamer,OPTION... is gossamer once more with
-further options (deep=gossamer,-d,16384). Files are dropped from the page cache before each turn: gossamer then maps
+further options (deep=gossamer,-d,16384). --begin: a turn waits, two minutes at most, until it has been in that state
+for three seconds, so that engines are more often seen in the same one. Files are dropped from the page cache before each turn: gossamer then maps
 them in large pages, and an engine that copies them reads them as it does at its first start.
 """
 import argparse
@@ -69,6 +70,16 @@ def drop(paths):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def wait_for(state, program):
+    """Until the last three seconds' answers are all of that state; two minutes at most."""
+    with States(program) as states:
+        give_up = time.monotonic() + 120.0
+        while time.monotonic() < give_up:
+            time.sleep(3.0)
+            if states.between(time.monotonic() - 2.5, time.monotonic()) == state:
+                return
+
+
 def run(command):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -113,6 +124,7 @@ def main():
     parser.add_argument("--weights", default="q8")
     for name, value in (("rounds", 3), ("tokens", 16), ("runs", 32), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--begin", choices=STATES[:2])
     parser.add_argument("--json")
     given = parser.parse_args()
     build, cores = Path(given.build), str(Path(given.build) / "bench/bench_cores")
@@ -133,6 +145,8 @@ def main():
             drop(shards if given.gguf == "-" else [*shards, given.gguf])
             if name == "gossamer":
                 run([*command, "-r", "1"]) # brings the pages
+            if given.begin:
+                wait_for(given.begin, cores)
             seen = turn([*command, "-r", str(given.runs)], given.tokens, seconds_of, after, cores)
             pairs[name] += seen
             show(name, seen)

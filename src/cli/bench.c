@@ -22,8 +22,8 @@ struct settings {
     const char *gate;
     int64_t n_prompts;
     int64_t n_runs;
-    int64_t layer;
-    int64_t expert;
+    int64_t layer;  /* -1: not given */
+    int64_t expert; /* -1: not given */
     bool scalar_load;
     bool chain;
     bool in_turn;
@@ -164,7 +164,7 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
         return gs_fail(error, GS_INVALID_ARGUMENT, "--json, --md and --csv: choose one");
     if (s->gate &&
         (asks_for_rows(s) || s->kernel || s->precision || s->weights || s->cpu_features || s->backend ||
-         s->decode || s->chain || s->device != 0 || s->layer != 0 || s->expert != 0 || s->experts ||
+         s->decode || s->chain || s->device != 0 || s->layer >= 0 || s->expert >= 0 || s->experts ||
          s->scalar_load || s->threads || s->n_runs > 0 || s->markdown || s->csv))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--gate runs the command that its file names: of the other options only --json goes "
@@ -190,7 +190,7 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
                        gs_quote(s->backend).text);
     if (s->kernel && s->backend && strcmp(s->backend, "hip") == 0 && s->scalar_load)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--scalar-load: hip has no such kernels to measure");
-    if (!s->kernel && (s->layer != 0 || s->expert != 0 || s->experts))
+    if (!s->kernel && (s->layer >= 0 || s->expert >= 0 || s->experts))
         return gs_fail(error, GS_INVALID_ARGUMENT, "--layer, --expert and --experts go with --kernel NAME");
     return GS_OK;
 }
@@ -216,8 +216,8 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
     out->profile = s->profile;
     out->n_prompts = s->n_prompts;
     out->n_runs = s->n_runs;
-    out->layer = s->layer;
-    out->expert = s->expert;
+    out->layer = s->layer > 0 ? s->layer : 0;
+    out->expert = s->expert > 0 ? s->expert : 0;
     out->scalar_load = s->scalar_load;
     out->chain = s->chain;
     out->in_turn = s->in_turn;
@@ -291,7 +291,7 @@ static size_t copy_words(int argc, char **argv, const char *model, const char **
 
 static int bench_main(const struct gs_command *command, int argc, char **argv)
 {
-    struct settings settings = {0};
+    struct settings settings = {.layer = -1, .expert = -1};
     struct gs_operands operands;
     struct gs_output output;
     struct gs_error error = {0};
@@ -321,7 +321,7 @@ static int bench_main(const struct gs_command *command, int argc, char **argv)
 
 const struct gs_command gs_command_bench = {
     .name = "bench",
-    .usage = "MODEL [-p LIST] [-n LIST] [--kernel NAME | --gate FILE] [--json | --md | --csv]",
+    .usage = "MODEL [-p LIST] [-n LIST] [--kernel NAME | --gate FILE] [--json|--md|--csv]",
     .summary = "Measures speed, and what share of this machine's memory bandwidth that is.",
     .details =
         "Each figure is the median of the runs, with the smallest and the largest. GB/s counts the bytes of\n"

@@ -51,10 +51,7 @@ void gs_bench_show_csv(const struct gs_bench_report *report, struct gs_output *o
             gs_output_print(out, ",%.6g", gs_bench_share(products.median, row->peak));
         else
             gs_output_print(out, ",");
-        if (row->dispatches > 0)
-            gs_output_print(out, ",%llu,%llu,%llu\n", (unsigned long long)row->command_buffers,
-                            (unsigned long long)row->encoders, (unsigned long long)row->dispatches);
-        else
-            gs_output_print(out, ",,,\n");
+        gs_output_print(out, ",%llu,%llu,%llu\n", (unsigned long long)row->command_buffers,
+                        (unsigned long long)row->encoders, (unsigned long long)row->dispatches);
     }
 }

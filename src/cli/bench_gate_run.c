@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "cli/bench.h"
 #include "cli/bench_gate.h"
+#include "cli/json_text.h"
 #include "cli/report.h"
 
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <jansson.h>
 #include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -220,14 +220,7 @@ static gs_status show_json(const struct campaign *campaign, const struct gs_benc
         slash ? slash + 1 : campaign->path, "campaign", file, "predicted", gate->predicted, "figures",
         figures, "median", spread->median, "min", spread->least, "max", spread->most, "outcome",
         gs_gate_outcome_name(gs_gate_judge(gate, spread->median)), "runs", campaign->runs);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(root);
-    if (!text)
-        return gs_fail_memory(error, 0);
-    gs_output_append(out, text, strlen(text));
-    gs_output_append(out, "\n", 1);
-    free(text);
-    return GS_OK;
+    return gs_json_print(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9), out, error);
 }
 
 gs_status gs_bench_gate(const char *path, const char *model, bool json, struct gs_output *out,

@@ -1,10 +1,9 @@
 /* The report of gossamer bench as one JSON object. */
 #include "base/status.h"
 #include "cli/bench_report.h"
+#include "cli/json_text.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 static json_t *spread_json(struct gs_bench_spread spread, double unit)
 {
@@ -55,12 +54,9 @@ static json_t *row_json(const struct gs_bench_report *report, const struct gs_be
         json_object_set_new(out, "tokens", json_integer(row->n_tokens));
         json_object_set_new(out, "bytes_per_token", json_real((double)row->bytes / n));
         json_object_set_new(out, "kv_bytes_per_token", json_real((double)row->kv_bytes / n));
-        if (row->dispatches > 0) {
-            json_object_set_new(out, "command_buffers_per_token",
-                                json_real((double)row->command_buffers / n));
-            json_object_set_new(out, "encoders_per_token", json_real((double)row->encoders / n));
-            json_object_set_new(out, "dispatches_per_token", json_real((double)row->dispatches / n));
-        }
+        json_object_set_new(out, "command_buffers_per_token", json_real((double)row->command_buffers / n));
+        json_object_set_new(out, "encoders_per_token", json_real((double)row->encoders / n));
+        json_object_set_new(out, "dispatches_per_token", json_real((double)row->dispatches / n));
         json_object_set_new(out, "tokens_per_second", spread_json(gs_bench_rate(row, n), 1.0));
     }
     if (row->is_in_turn)
@@ -139,12 +135,5 @@ gs_status gs_bench_show_json(const struct gs_bench_report *report, const struct 
                   report->precision, "weights", report->weights, "machine", machine_json(report, machine),
                   "model", subject_json(report), "memory", "peak_bytes", (json_int_t)report->peak_bytes,
                   "anonymous_bytes", (json_int_t)report->anonymous_bytes, "rows", rows);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(root);
-    if (!text)
-        return gs_fail_memory(error, 0);
-    gs_output_append(out, text, strlen(text));
-    gs_output_append(out, "\n", 1);
-    free(text);
-    return GS_OK;
+    return gs_json_print(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9), out, error);
 }

@@ -41,7 +41,7 @@ struct test {
 };
 
 struct bench {
-    const struct gs_bench_settings *settings;
+    struct gs_bench_settings *settings; /* fitted to the model once it is open */
     struct gs_bench_report *report;
     const struct gs_bench_limits *limits; /* with the number of threads under way */
     struct gs_engine *engine;
@@ -59,14 +59,26 @@ static int64_t largest(const struct gs_bench_list *list)
     return most;
 }
 
-/* Tokens that the longest row needs. */
-static int64_t count_context(const struct gs_bench_settings *settings)
+/* Tokens of the longest row, without those before. */
+static int64_t longest_row(const struct gs_bench_settings *settings)
 {
     int64_t most = largest(&settings->prompt), generate = largest(&settings->generate);
     most = generate > most ? generate : most;
-    if (settings->n_prompts > 0 && most < PROTOCOL_PROMPT + PROTOCOL_GENERATE)
-        most = PROTOCOL_PROMPT + PROTOCOL_GENERATE;
-    return largest(&settings->depth) + most;
+    return settings->n_prompts > 0 && most < PROTOCOL_PROMPT + PROTOCOL_GENERATE
+               ? PROTOCOL_PROMPT + PROTOCOL_GENERATE
+               : most;
+}
+
+/* A frontier may end at the model's whole context: its last rows then begin so early that they end there. */
+static void fit_frontier(struct bench *bench)
+{
+    struct gs_bench_list *depth = &bench->settings->depth;
+    int64_t *last = &depth->values[depth->count - 1], max_ctx = gs_engine_info(bench->engine)->max_ctx;
+    int64_t fitting = max_ctx - longest_row(bench->settings);
+    int64_t before = depth->count > 1 ? depth->values[depth->count - 2] : 0;
+    if (bench->settings->is_frontier && *last <= max_ctx && fitting < *last && fitting > before)
+        *last = fitting;
+    bench->n_ctx = largest(depth) + longest_row(bench->settings);
 }
 
 static gs_status fill_tokens(struct bench *bench, struct gs_error *error)
@@ -634,6 +646,8 @@ static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_er
     status = open_engine(bench, n_threads, error);
     limits->load_seconds = gs_clock_seconds() - start;
     if (status == GS_OK)
+        fit_frontier(bench);
+    if (status == GS_OK)
         status = check_plan(bench, error);
     if (status == GS_OK && !bench->tokens)
         status = fill_tokens(bench, error);
@@ -657,7 +671,8 @@ static gs_status run_threads(struct bench *bench, size_t n_threads, struct gs_er
 gs_status gs_bench_model(const struct gs_bench_settings *settings, struct gs_bench_report *report,
                          struct gs_error *error)
 {
-    struct bench bench = {.settings = settings, .report = report, .n_ctx = count_context(settings)};
+    struct gs_bench_settings fitted = *settings;
+    struct bench bench = {.settings = &fitted, .report = report};
     gs_status status = GS_OK;
     gs_warn_untested(settings->engine.backend);
     report->kind = "model";

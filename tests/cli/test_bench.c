@@ -114,6 +114,9 @@ static void rows_of_a_model(void **state)
         check_row(row, 3);
         double rate = number_at(row, "tokens_per_second", "median");
         double bytes = number_at(row, "bytes_per_token", NULL) + number_at(row, "kv_bytes_per_token", NULL);
+        assert_true(number_at(row, "command_buffers_per_token", NULL) == 0.0); /* no queue drives the CPU */
+        assert_true(number_at(row, "encoders_per_token", NULL) == 0.0);
+        assert_true(number_at(row, "dispatches_per_token", NULL) == 0.0);
         assert_near(rate * bytes / 1e9, number_at(row, "gb_per_second", "median"), 1e-3 * rate * bytes / 1e9);
     }
     /* Reading eight tokens at once costs less weight than reading them one by one. */
@@ -280,6 +283,29 @@ static void a_frontier(void **state)
         check_row(row, i % 2 ? 2 : 1);
     }
     json_decref(root);
+}
+
+/* The last depth may be the model's whole context, which a generation there then ends with. */
+static void a_frontier_to_the_end(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pp16",      "tg3 @ d16",  "pp16 @ d16",
+                                        "tg3 @ d32", "pp29 @ d32", "tg3 @ d61"};
+    char *folder = test_folder_make();
+    struct tiny_options options = tiny_options_default();
+    options.max_ctx = 64;
+    tiny_checkpoint_write(&options, folder);
+    json_t *root =
+        run_json(process_run("bench", folder, "--frontier", "16:64", "-n3", "-r1", "-t1,2", "--json"));
+    const json_t *rows = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(rows), 12);
+    for (size_t i = 0; i < 12; i++)
+        assert_string_equal(json_string_value(json_object_get(json_array_get(rows, i), "name")),
+                            names[i % 6]);
+    json_decref(root);
+    process_refuses(process_run("bench", folder, "--frontier", "16:128", "-n3"), "a context of 131 tokens");
+    process_refuses(process_run("bench", folder, "-d64", "-n3"), "a context of 67 tokens");
+    test_folder_remove(folder);
 }
 
 /* The rows are those of one depth after the other, and each round's part of the first depth's speed is told.
@@ -471,7 +497,8 @@ static void refusals(void **state)
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--profile"), "leave -p");
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--precision", "fast"),
                     "leave --precision");
-    process_refuses(process_run("bench", MODEL, "--layer", "1"), "go with --kernel");
+    process_refuses(process_run("bench", MODEL, "--layer", "0"), "go with --kernel");
+    process_refuses(process_run("bench", MODEL, "--expert", "0"), "go with --kernel");
     process_refuses(process_run("bench", MODEL, "--kernel", "dot"), "no kernel \"dot\": there are " KERNEL);
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "-p1"), "leave -p");
     process_refuses(process_run("bench", MODEL, "--kernel", KERNEL, "--layer", "9"), "of layer 9");
@@ -509,29 +536,10 @@ static struct test_path write_campaign(const char *folder, const struct campaign
     return path;
 }
 
-/*
- * A campaign's command is this program, started once more. An emulator of another processor cannot do that
- * for it, where the system does not know to ask the emulator.
- */
-static void need_to_start_itself(void)
-{
-#if defined(__aarch64__) && defined(__linux__)
-    char machine[20] = "";
-    FILE *pipe = popen("uname -m", "r");
-    assert_non_null(pipe);
-    assert_non_null(fgets(machine, sizeof machine, pipe));
-    pclose(pipe);
-    if (strcmp(machine, "aarch64\n") == 0)
-        return;
-    print_message("  an emulated program cannot start itself here: skipped\n");
-    skip();
-#endif
-}
-
 static void outcomes(void **state)
 {
     (void)state;
-    need_to_start_itself();
+    need_own_processor();
     static const struct {
         const char *strong, *go_on, *close_out, *outcome;
     } cases[] = {
@@ -569,7 +577,7 @@ static void outcomes(void **state)
 static void bad_campaigns(void **state)
 {
     (void)state;
-    need_to_start_itself();
+    need_own_processor();
     static const struct {
         struct campaign change; /* NULL: as in the good one */
         const char *part;
@@ -632,7 +640,7 @@ static void bad_campaigns(void **state)
 static void a_command_that_fails(void **state)
 {
     (void)state;
-    need_to_start_itself();
+    need_own_processor();
     char *folder = test_folder_make();
     struct campaign c = good;
     c.command = "gossamer bench MODEL --kernel none";
@@ -653,6 +661,7 @@ int main(void)
         cmocka_unit_test(bytes_of_the_cache),
         cmocka_unit_test(a_profile_adds_up),
         cmocka_unit_test(a_frontier),
+        cmocka_unit_test(a_frontier_to_the_end),
         cmocka_unit_test(first_token_and_memory),
         cmocka_unit_test(rows_in_turn),
         cmocka_unit_test(comma_separated),
