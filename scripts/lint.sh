@@ -1,5 +1,5 @@
 #!/bin/sh
-# Formatting, length and static analysis; make lint runs it after the check of the include order.
+# Formatting, length, links of documents and static analysis; make lint runs it after the check of the include order.
 set -u
 cd "$(dirname "$0")/.."
 bad=0
@@ -13,15 +13,8 @@ else
     bad=1
 fi
 
-# A file of 800 lines is two ideas; generated tables are data.
-for file in $files $(git ls-files --cached --others --exclude-standard '*.py' '*.sh'); do
-    case $file in *unicode_tables.c) continue ;; esac
-    lines=$(wc -l <"$file")
-    if [ "$lines" -gt 800 ]; then
-        echo "lint: $file: $lines lines, at most 800 are allowed" >&2
-        bad=1
-    fi
-done
+python3 tools/lint/lengths.py || bad=1
+python3 tools/lint/documents.py || bad=1
 
 if command -v cppcheck >/dev/null; then
     cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \

@@ -51,6 +51,13 @@ apt_has() {
     apt-cache show "$1" >/dev/null 2>&1
 }
 
+# venv_install FOLDER REQUIREMENTS: packages into a virtual environment, made if need be; a second try here too.
+venv_install() {
+    test -x "$1/bin/python" || { mkdir -p build; python3 -m venv "$1"; }
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" ||
+        { sleep 5; "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"; }
+}
+
 if command -v apt-get >/dev/null; then
     apt_install build-essential pkg-config python3 python3-venv git libjansson-dev libcmocka-dev \
         libcurl4-openssl-dev libssl-dev libedit-dev libmicrohttpd-dev \
@@ -82,25 +89,16 @@ fi
 
 if [ $server = yes ]; then
     if command -v apt-get >/dev/null; then apt_install chromium; fi
-    test -x build/venv/bin/python || { mkdir -p build; python3 -m venv build/venv; }
-    build/venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/server/requirements.txt ||
-        { sleep 5; build/venv/bin/python -m pip install --quiet --disable-pip-version-check \
-            -r tests/server/requirements.txt; }
+    venv_install build/venv tests/server/requirements.txt
 fi
 
 # The compiler alone, as Python packages: some 300 MB, for Linux on x86-64 and 64-bit Arm.
 if [ $cuda = yes ] && ! command -v nvcc >/dev/null; then
-    test -x build/cuda/bin/python || { mkdir -p build; python3 -m venv build/cuda; }
-    build/cuda/bin/python -m pip install --quiet --disable-pip-version-check -r tools/cuda/requirements.txt ||
-        { sleep 5; build/cuda/bin/python -m pip install --quiet --disable-pip-version-check \
-            -r tools/cuda/requirements.txt; }
+    venv_install build/cuda tools/cuda/requirements.txt
 fi
 
 if [ $oracle = yes ]; then
-    test -x build/venv/bin/python || { mkdir -p build; python3 -m venv build/venv; }
-    build/venv/bin/python -m pip install --quiet --disable-pip-version-check -r tools/oracle/requirements.txt ||
-        { sleep 5; build/venv/bin/python -m pip install --quiet --disable-pip-version-check \
-            -r tools/oracle/requirements.txt; }
+    venv_install build/venv tools/oracle/requirements.txt
     test -f build/o200k/tokenizer.json || build/venv/bin/python tools/vocab/make_tokenizer.py build/o200k/tokenizer.json
 fi
 
@@ -133,9 +131,8 @@ fetch_jansson() {
 if [ $macos = yes ]; then
     command -v apt-get >/dev/null || { echo "setup.sh: --macos is for Debian and Ubuntu" >&2; exit 1; }
     apt_install dpkg-dev llvm-19
-    test -x build/venv/bin/python || { mkdir -p build; python3 -m venv build/venv; }
-    build/venv/bin/python -m pip install --quiet --disable-pip-version-check -r tools/macos/requirements.txt ||
-        { sleep 5; build/venv/bin/python -m pip install --quiet --disable-pip-version-check \
-            -r tools/macos/requirements.txt; }
+    venv_install build/venv tools/macos/requirements.txt
     ls -d build/jansson/jansson-*/ >/dev/null 2>&1 || fetch_jansson || { sleep 5; fetch_jansson; }
 fi
+
+echo "setup.sh: what was asked for is installed"

@@ -174,10 +174,8 @@ static gs_status apply_options(struct gs_chat *chat, struct gs_error *error)
     if (s->effort && !gs_effort_parse(gs_text_of(s->effort), &dialog->effort))
         status = gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected, not \"%s\"",
                          gs_quote(s->effort).text);
-    if (status == GS_OK && s->no_date)
-        dialog->date = (struct gs_date){""};
-    if (status == GS_OK && s->date)
-        status = gs_date_parse(s->date, &dialog->date, error);
+    if (status == GS_OK)
+        status = gs_date_choose(s->date, s->no_date, &dialog->date, error);
     if (status == GS_OK && s->system)
         status = gs_dialog_set_system(dialog, s->system, strlen(s->system), error);
     if (status == GS_OK && s->tools)

@@ -21,9 +21,9 @@ static command_fn help, set_system, set_effort, set_tools, save, load, retry, un
 
 static const struct command commands[] = {
     {"help", "", "this list", help},
-    {"system", "TEXT", "instructions above the conversation; - removes them, nothing shows them", set_system},
+    {"system", "TEXT", "instructions above the conversation; - removes, no TEXT shows them", set_system},
     {"effort", "LEVEL", "of the reasoning: low, medium or high", set_effort},
-    {"tools", "FILE", "declares the functions in FILE; - removes them, nothing lists them", set_tools},
+    {"tools", "FILE", "declares the functions in FILE; - removes, no FILE lists them", set_tools},
     {"save", "[NAME]", "writes the conversation, and its cache, under a name or to a path", save},
     {"load", "NAME", "goes on with a saved one", load},
     {"retry", "", "answers the last message anew", retry},
@@ -298,7 +298,7 @@ gs_status gs_chat_command(struct gs_chat *chat, const char *line, enum gs_chat_n
             return commands[i].run(chat, argument, next, error);
     }
     const char *nearest = gs_nearest_name(word, names, n_commands);
-    gs_view_say(&chat->view, "unknown command /%s: %s%s", word,
-                nearest ? "did you mean /" : "/help lists them", nearest ? nearest : "");
+    gs_view_say(&chat->view, "unknown command /%s: %s%s%s", word,
+                nearest ? "did you mean /" : "/help lists them", nearest ? nearest : "", nearest ? "?" : "");
     return GS_OK;
 }

@@ -30,12 +30,23 @@ gs_status gs_date_parse(const char *text, struct gs_date *date, struct gs_error 
 {
     struct tm parts = {0};
     const char *end = strptime(text, "%Y-%m-%d", &parts);
+    struct tm real = parts; /* timegm makes the 31st of February a day in March */
     /* strptime skips white space, of which some would break lines */
-    if (!end || *end != '\0' || strlen(text) != 10 || strspn(text, "0123456789-") != 10)
+    if (!end || *end != '\0' || strlen(text) != 10 || strspn(text, "0123456789-") != 10 ||
+        timegm(&real) == -1 || real.tm_mday != parts.tm_mday)
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--date: a date such as 2025-06-28 is expected, not \"%s\"", gs_quote(text).text);
     memcpy(date->text, text, 11);
     return GS_OK;
+}
+
+gs_status gs_date_choose(const char *text, bool none, struct gs_date *date, struct gs_error *error)
+{
+    if (text && none)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--date and --no-date: give one of them");
+    if (none)
+        *date = (struct gs_date){""};
+    return text ? gs_date_parse(text, date, error) : GS_OK;
 }
 
 gs_status gs_dialog_open(struct gs_dialog *dialog, struct gs_error *error)
@@ -85,23 +96,12 @@ gs_status gs_dialog_set_system(struct gs_dialog *dialog, const char *text, size_
     return GS_OK;
 }
 
-static gs_status read_json(const char *path, json_t **out, struct gs_error *error)
-{
-    struct gs_buffer text = {0};
-    *out = NULL;
-    gs_status status = gs_input_read(path, &text, error);
-    if (status == GS_OK)
-        status = gs_json_load(gs_quote(path).text, text.data, text.size, out, error);
-    gs_buffer_free(&text);
-    return status;
-}
-
 gs_status gs_dialog_set_tools(struct gs_dialog *dialog, const char *path, struct gs_error *error)
 {
     struct gs_dialog changed = *dialog;
     struct gs_conversation trial = {0};
     json_t *document = NULL;
-    gs_status status = path ? read_json(path, &document, error) : GS_OK;
+    gs_status status = path ? gs_input_read_json(path, &document, error) : GS_OK;
     if (status != GS_OK)
         return status;
     changed.tools = json_is_object(document) && json_object_get(document, "tools")
@@ -488,7 +488,7 @@ gs_status gs_dialog_load(struct gs_dialog *dialog, const struct gs_vocab *vocab,
     struct gs_declared_tools tools;
     struct gs_text *names = NULL;
     json_t *document = NULL;
-    gs_status status = read_json(path, &document, error);
+    gs_status status = gs_input_read_json(path, &document, error);
     if (status == GS_OK)
         status = gs_dialog_open(&loaded, error);
     loaded.effort = dialog->effort;

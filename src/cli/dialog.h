@@ -16,8 +16,11 @@ struct gs_date {
 /* Today where the person is. */
 struct gs_date gs_date_today(void);
 
-/* "2025-06-28"; GS_INVALID_ARGUMENT for another form. */
+/* "2025-06-28"; GS_INVALID_ARGUMENT for another form, or a day that no calendar has. */
 gs_status gs_date_parse(const char *text, struct gs_date *date, struct gs_error *error);
+
+/* What --date (NULL: not given) and --no-date say; *date stays if neither is given. Both are refused. */
+gs_status gs_date_choose(const char *text, bool none, struct gs_date *date, struct gs_error *error);
 
 struct gs_dialog {
     json_t *messages; /* without the system message */

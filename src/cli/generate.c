@@ -3,10 +3,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "cli/interrupt.h"
+#include "cli/json_text.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define JSON_FORM (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
@@ -76,16 +75,12 @@ static gs_status write_json(const struct gs_generation *g, int32_t id, const cha
     gs_status status = line ? GS_OK : gs_fail_memory(error, size);
     if (status == GS_OK && g->n_logprobs >= 0)
         status = add_logprobs(g, id, line, error);
-    char *dump = status == GS_OK ? json_dumps(line, JSON_FORM) : NULL;
-    if (dump) {
-        gs_output_append(g->output, dump, strlen(dump));
-        gs_output_append(g->output, "\n", 1);
-        gs_output_flush(g->output);
-    } else if (status == GS_OK) {
-        status = gs_fail_memory(error, size);
+    if (status != GS_OK) {
+        json_decref(line);
+        return status;
     }
-    free(dump);
-    json_decref(line);
+    status = gs_json_print(line, JSON_FORM, g->output, error);
+    gs_output_flush(g->output);
     return status;
 }
 

@@ -30,8 +30,7 @@ static const struct gs_option options[] = {
     GS_TEXT_LETTER_ROW("model", 'm', "MODEL", AT(model),
                        "whose vocabulary: a folder, or a tokenizer.json (default: models/demo)"),
     GS_TEXT_LETTER_ROW("file", 'f', "FILE", AT(file), "read FILE instead of standard input"),
-    GS_TEXT_ROW("tools", "FILE", AT(tools),
-                "declares the functions in FILE: a JSON array as in \"tools\" of a request"),
+    GS_TOOLS_ROW(AT(tools)),
     GS_FLAG_ROW("browser", AT(browser), "declares the browser tool"),
     GS_FLAG_ROW("python", AT(python), "declares the python tool"),
     GS_FLAG_ROW("dots", AT(dots), "names of functions may hold dots"),
@@ -45,35 +44,25 @@ static const struct gs_option options[] = {
                 "completion: the assistant speaks next (default); plain: nothing more;\n"
                 "training: a last final message ends in <|return|>"),
     GS_TEXT_ROW("drop", "RULE", AT(drop),
-                "past reasoning that is left out: completed (default; of every finished turn),\n"
-                "reference (as openai-harmony does), none"),
+                "past reasoning that is left out: completed (default; of every\n"
+                "finished turn), reference (as openai-harmony does), none"),
     GS_TEXT_ROW("form", "FORM", AT(form),
-                "of the messages: chat (default; OpenAI chat completions), harmony (openai-harmony)"),
+                "of the messages: chat (default; OpenAI chat completions), harmony\n(openai-harmony)"),
     GS_FLAG_ROW("reference", AT(reference),
-                "exactly as openai-harmony: --drop reference, and its form of array types"),
+                "as openai-harmony writes: --drop reference (where no other rule is\ngiven), and its form of "
+                "array types"),
     GS_FLAG_ROW("text", AT(text), "print the text alone"),
     GS_FLAG_ROW("ids", AT(ids), "print the ids alone, on one line, with commas"),
 
     GS_HEADING_ROW("parse:"),
     GS_FLAG_ROW("stream", AT(stream),
-                "print each event as it comes, a JSON object a line, and at last the message"),
+                "print each event as it comes, a JSON object a line, and at last the\nmessage"),
     GS_FLAG_ROW("no-preset", AT(no_preset),
-                "the tokens are not what follows <|start|>assistant, but begin with <|start|>"),
+                "the tokens are not what follows <|start|>assistant, but begin with\n<|start|>"),
     {.kind = GS_OPTION_END},
 };
 
 /* ---------------------------------------------------------------- JSON in and out */
-
-static gs_status read_json(const char *path, json_t **out, struct gs_error *error)
-{
-    struct gs_buffer text = {0};
-    *out = NULL;
-    gs_status status = gs_input_read(path, &text, error);
-    if (status == GS_OK)
-        status = gs_json_load(path ? path : "standard input", text.data, text.size, out, error);
-    gs_buffer_free(&text);
-    return status;
-}
 
 /* Names of tools of a file: an array, or a request that has one. NULL if no file was given. */
 static gs_status read_tools(const struct settings *s, json_t **tools, struct gs_error *error)
@@ -81,7 +70,7 @@ static gs_status read_tools(const struct settings *s, json_t **tools, struct gs_
     *tools = NULL;
     if (!s->tools)
         return GS_OK;
-    gs_status status = read_json(s->tools, tools, error);
+    gs_status status = gs_input_read_json(s->tools, tools, error);
     if (status == GS_OK && json_is_object(*tools) && json_object_get(*tools, "tools")) {
         json_t *list = json_incref(json_object_get(*tools, "tools"));
         json_decref(*tools);
@@ -143,7 +132,7 @@ static struct date today(void)
 static gs_status read_request(const struct settings *s, json_t **request, struct gs_error *error)
 {
     json_t *tools = NULL;
-    gs_status status = read_json(s->file, request, error);
+    gs_status status = gs_input_read_json(s->file, request, error);
     if (status == GS_OK)
         status = read_tools(s, &tools, error);
     if (status == GS_OK && json_is_array(*request)) {
@@ -156,7 +145,7 @@ static gs_status read_request(const struct settings *s, json_t **request, struct
         status = gs_fail(error, GS_INVALID_ARGUMENT, "the JSON text: an object or an array is expected");
     if (status == GS_OK && s->effort && json_is_object(*request) &&
         json_object_set_new(*request, "reasoning_effort", json_string(s->effort)) != 0)
-        status = gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected");
+        status = gs_fail_memory(error, strlen(s->effort));
     json_decref(tools);
     return status;
 }
@@ -181,7 +170,7 @@ static void print_prompt(const struct settings *s, const struct gs_tokens *token
                          struct gs_output *out)
 {
     struct gs_buffer json = {0};
-    struct gs_writer writer = {&json, GS_OK, NULL};
+    struct gs_writer writer = {.buffer = &json, .status = GS_OK, .error = NULL};
     if (s->text) {
         gs_output_append(out, text->data, text->size);
     } else if (s->ids) {
@@ -256,7 +245,7 @@ static gs_status listen(void *user, const struct gs_harmony_event *event, struct
     static const char *const names[] = {"text", "call", "message", "turn"};
     struct listener *listener = user;
     gs_status status = gs_answer_collect(&listener->answer, event, error);
-    struct gs_writer writer = {&listener->events, status, error};
+    struct gs_writer writer = {.buffer = &listener->events, .status = status, .error = error};
     gs_write(&writer, listener->n_event++ > 0 && !listener->stream ? "," : "");
     gs_write(&writer, "{\"event\":\"");
     gs_write(&writer, names[event->event]);
@@ -292,7 +281,7 @@ static gs_status listen(void *user, const struct gs_harmony_event *event, struct
 static gs_status print_answer(const struct gs_answer *answer, struct gs_output *out, struct gs_error *error)
 {
     struct gs_buffer json = {0};
-    struct gs_writer writer = {&json, GS_OK, error};
+    struct gs_writer writer = {.buffer = &json, .status = GS_OK, .error = error};
     bool no_content = answer->content.size == 0 && answer->n_call > 0;
     gs_write(&writer, "{\"role\":\"assistant\",");
     print_text_member(&writer, "content",
@@ -435,9 +424,28 @@ static gs_status parse(const struct settings *s, const struct gs_vocab *vocab, s
 
 /* ---------------------------------------------------------------- the command */
 
+/* Messages in harmony's own form bring all that the chat form leaves to options. */
+static gs_status check_form(const struct settings *s, struct gs_error *error)
+{
+    const char *of_chat = s->effort     ? "--effort"
+                          : s->identity ? "--identity"
+                          : s->cutoff   ? "--cutoff"
+                          : s->date     ? "--date"
+                          : s->tools    ? "--tools"
+                          : s->browser  ? "--browser"
+                          : s->python   ? "--python"
+                          : s->dots     ? "--dots"
+                                        : NULL;
+    if (of_chat && s->form && strcmp(s->form, "harmony") == 0)
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "%s cannot go with --form harmony, whose messages say it themselves", of_chat);
+    return GS_OK;
+}
+
 /* An option of the other half would be passed over in silence. */
 static gs_status check_half(const struct settings *s, bool parses, struct gs_error *error)
 {
+    enum gs_effort effort;
     const struct {
         const char *name;
         bool given, of_parse;
@@ -455,7 +463,10 @@ static gs_status check_half(const struct settings *s, bool parses, struct gs_err
                            parses ? "render" : "parse");
     if (s->text && s->ids)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--text and --ids: give one of them");
-    return GS_OK;
+    if (s->effort && !gs_effort_parse(gs_text_of(s->effort), &effort))
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected, not \"%s\"",
+                       gs_quote(s->effort).text);
+    return parses ? GS_OK : check_form(s, error);
 }
 
 static int harmony_main(const struct gs_command *command, int argc, char **argv)
@@ -465,7 +476,6 @@ static int harmony_main(const struct gs_command *command, int argc, char **argv)
     struct gs_output output;
     struct gs_error error = {0};
     struct gs_vocab *vocab = NULL;
-    struct gs_buffer path = {0};
     gs_status status = gs_options_parse(command, argc, argv, &settings, &operands, &error);
     if (status == GS_OK && operands.help) {
         gs_options_help(command, stdout);
@@ -481,14 +491,11 @@ static int harmony_main(const struct gs_command *command, int argc, char **argv)
     if (status != GS_OK)
         return gs_report(status, &error);
     gs_output_open(&output, false);
-    status = gs_find_model(&settings.model, &path, &error);
-    if (status == GS_OK)
-        status = gs_vocab_open(settings.model, &vocab, &error);
+    status = gs_find_vocab(settings.model, &vocab, &error);
     if (status == GS_OK)
         status =
             parses ? parse(&settings, vocab, &output, &error) : render(&settings, vocab, &output, &error);
     gs_vocab_close(vocab);
-    gs_buffer_free(&path);
     return gs_output_end(&output, status, &error);
 }
 

@@ -132,3 +132,13 @@ gs_status gs_find_model(const char **model, struct gs_buffer *path, struct gs_er
     gs_buffer_free(&cache);
     return status;
 }
+
+gs_status gs_find_vocab(const char *model, struct gs_vocab **vocab, struct gs_error *error)
+{
+    struct gs_buffer path = {0};
+    gs_status status = gs_find_model(&model, &path, error);
+    if (status == GS_OK)
+        status = gs_vocab_open(model, vocab, error);
+    gs_buffer_free(&path);
+    return status;
+}

@@ -29,4 +29,7 @@ gs_status gs_hub_token(struct gs_buffer *token, struct gs_error *error);
  */
 gs_status gs_find_model(const char **model, struct gs_buffer *path, struct gs_error *error);
 
+/* The vocabulary of such a MODEL, of which nothing else is needed. */
+gs_status gs_find_vocab(const char *model, struct gs_vocab **vocab, struct gs_error *error);
+
 #endif

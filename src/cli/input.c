@@ -1,6 +1,7 @@
 #include "cli/input.h"
 
 #include "base/status.h"
+#include "chat/json_load.h"
 #include "cli/report.h"
 
 #include <errno.h>
@@ -38,11 +39,27 @@ gs_status gs_input_read(const char *path, struct gs_buffer *text, struct gs_erro
             fputs("type the text; Ctrl-D on an empty line ends it\n", stderr);
         return read_all(STDIN_FILENO, "standard input", text, error);
     }
+    if (path[0] == '\0')
+        return gs_fail(error, GS_INVALID_ARGUMENT, "the name of a file is empty");
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0)
         return gs_fail_io(error, errno, "open", path);
     gs_status status = read_all(descriptor, path, text, error);
     close(descriptor);
+    return status;
+}
+
+gs_status gs_input_read_json(const char *path, json_t **out, struct gs_error *error)
+{
+    const char *name = path ? path : "standard input";
+    struct gs_buffer text = {0};
+    *out = NULL;
+    gs_status status = gs_input_read(path, &text, error);
+    if (status == GS_OK && text.size == 0)
+        status = gs_fail(error, GS_MALFORMED, "%s is empty: JSON is expected", gs_quote(name).text);
+    else if (status == GS_OK)
+        status = gs_json_load(name, text.data, text.size, out, error);
+    gs_buffer_free(&text);
     return status;
 }
 

@@ -211,14 +211,6 @@ static json_t *tensor_object(const struct gs_tensor *tensor)
                      gs_json_string(file_name(tensor)));
 }
 
-static json_t *plan_object(const struct gs_memory_plan *plan)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_ctx", (json_int_t)plan->n_ctx, "weight_bytes",
-                     (json_int_t)plan->weight_bytes, "kv_bytes", (json_int_t)plan->kv_bytes, "scratch_bytes",
-                     (json_int_t)plan->scratch_bytes, "available_bytes", (json_int_t)plan->available_bytes,
-                     "largest_n_ctx", (json_int_t)plan->largest_n_ctx);
-}
-
 static gs_status print_json(const struct gs_engine *engine, const struct gs_tensor **list, size_t count,
                             const struct gs_memory_plan *plan, struct gs_output *out, struct gs_error *error)
 {
@@ -230,15 +222,8 @@ static gs_status print_json(const struct gs_engine *engine, const struct gs_tens
     json_t *root = json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "folder", gs_json_string(place(engine)),
                              "layout", layout_name(engine, true), "backend", gs_engine_backend(engine),
                              "config", config_object(&engine->weights->config), "parameters", parameters,
-                             "tensors", tensors, "plan", plan_object(plan));
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(root);
-    if (!text)
-        return gs_fail_memory(error, count * sizeof *list);
-    gs_output_append(out, text, strlen(text));
-    gs_output_append(out, "\n", 1);
-    free(text);
-    return GS_OK;
+                             "tensors", tensors, "plan", gs_plan_json(plan));
+    return gs_json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9), out, error);
 }
 
 /* ---------------------------------------------------------------- the command */

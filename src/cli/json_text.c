@@ -1,8 +1,10 @@
 #include "cli/json_text.h"
 
 #include "base/buffer.h"
+#include "base/status.h"
 #include "base/utf8.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 json_t *gs_json_bytes(const char *bytes, size_t size)
@@ -21,4 +23,16 @@ json_t *gs_json_bytes(const char *bytes, size_t size)
 json_t *gs_json_string(const char *text)
 {
     return gs_json_bytes(text, strlen(text));
+}
+
+gs_status gs_json_print(json_t *root, size_t flags, struct gs_output *output, struct gs_error *error)
+{
+    char *text = root ? json_dumps(root, flags) : NULL;
+    json_decref(root);
+    if (!text)
+        return gs_fail_memory(error, 0);
+    gs_output_append(output, text, strlen(text));
+    gs_output_append(output, "\n", 1);
+    free(text);
+    return GS_OK;
 }

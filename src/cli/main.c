@@ -49,6 +49,14 @@ static void print_version(void)
     }
 }
 
+static int fail_surplus(const char *argument, const char *usage)
+{
+    struct gs_error error;
+    gs_fail(&error, GS_INVALID_ARGUMENT, "\"%s\" is one argument too many: gossamer %s",
+            gs_quote(argument).text, usage);
+    return gs_report(GS_INVALID_ARGUMENT, &error);
+}
+
 static int fail_unknown(const char *name)
 {
     const char *names[sizeof commands / sizeof *commands];
@@ -56,8 +64,9 @@ static int fail_unknown(const char *name)
         names[i] = commands[i]->name;
     const char *nearest = gs_nearest_name(name, names, n_commands);
     struct gs_error error;
-    gs_fail(&error, GS_INVALID_ARGUMENT, "unknown command \"%s\": %s%s", gs_quote(name).text,
-            nearest ? "did you mean " : "gossamer --help lists them", nearest ? nearest : "");
+    gs_fail(&error, GS_INVALID_ARGUMENT, "unknown command \"%s\": %s%s%s", gs_quote(name).text,
+            nearest ? "did you mean " : "gossamer --help lists them", nearest ? nearest : "",
+            nearest ? "?" : "");
     return gs_report(GS_INVALID_ARGUMENT, &error);
 }
 
@@ -70,6 +79,24 @@ static int close_stdio(void)
     gs_fail(&error, GS_IO, "cannot write to standard output");
     gs_report(GS_IO, &error);
     return GS_EXIT_FAILURE;
+}
+
+/* argv[1] asks for help: of all, or of the command argv[2]. */
+static int show_help(int argc, char **argv)
+{
+    const struct gs_command *about = argc > 2 ? find_command(argv[2]) : NULL;
+    if (argc > 3)
+        return fail_surplus(argv[3], "--help, or gossamer COMMAND --help");
+    if (argc > 2 && !about)
+        return fail_unknown(argv[2]);
+    if (!about) {
+        print_help(stdout);
+        return close_stdio();
+    }
+    char option[] = "--help"; /* the command's own help: it may say more than its options */
+    char *arguments[] = {argv[2], option, NULL};
+    int code = about->run(about, 2, arguments);
+    return code == GS_EXIT_OK ? close_stdio() : code;
 }
 
 /*
@@ -94,20 +121,11 @@ int main(int argc, char **argv)
         print_help(stderr);
         return GS_EXIT_BAD_INPUT;
     }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        const struct gs_command *about = argc > 2 ? find_command(argv[2]) : NULL;
-        if (argc > 2 && !about)
-            return fail_unknown(argv[2]);
-        if (!about) {
-            print_help(stdout);
-            return close_stdio();
-        }
-        char option[] = "--help"; /* the command's own help: it may say more than its options */
-        char *arguments[] = {argv[2], option, NULL};
-        int code = about->run(about, 2, arguments);
-        return code == GS_EXIT_OK ? close_stdio() : code;
-    }
-    if (strcmp(name, "--version") == 0) {
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return show_help(argc, argv);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        if (argc > 2)
+            return fail_surplus(argv[2], "--version");
         print_version();
         return close_stdio();
     }

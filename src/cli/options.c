@@ -32,7 +32,7 @@ static size_t edit_distance(const char *a, const char *b)
 
 const char *gs_nearest_name(const char *name, const char *const *names, size_t count)
 {
-    size_t size = strlen(name), best = size < 4 ? size : 4; /* fewer edits than this */
+    size_t size = strlen(name), best = size < 3 ? size : size < 6 ? 3 : 4; /* fewer edits than this */
     const char *nearest = NULL;
     if (size == 0 || size > MAX_NAME_SIZE)
         return NULL;

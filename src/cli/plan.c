@@ -38,3 +38,11 @@ struct gs_plan_text gs_plan_text(const struct gs_memory_plan *plan, const char *
              (long long)plan->n_ctx, indent, gs_size_text(plan->scratch_bytes).text, indent, free_text);
     return out;
 }
+
+json_t *gs_plan_json(const struct gs_memory_plan *plan)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_ctx", (json_int_t)plan->n_ctx, "weight_bytes",
+                     (json_int_t)plan->weight_bytes, "kv_bytes", (json_int_t)plan->kv_bytes, "scratch_bytes",
+                     (json_int_t)plan->scratch_bytes, "available_bytes", (json_int_t)plan->available_bytes,
+                     "largest_n_ctx", (json_int_t)plan->largest_n_ctx);
+}

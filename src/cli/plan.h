@@ -4,6 +4,8 @@
 
 #include "engine/engine.h"
 
+#include <jansson.h>
+
 /* The plan of a context: of n_ctx tokens, or (0) of the largest that fits. Fits or not. */
 gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_memory_plan *plan,
                        struct gs_error *error);
@@ -16,5 +18,8 @@ struct gs_plan_text {
     char text[512];
 };
 struct gs_plan_text gs_plan_text(const struct gs_memory_plan *plan, const char *indent);
+
+/* Its fields, as inspect --json has them; NULL if memory is out. */
+json_t *gs_plan_json(const struct gs_memory_plan *plan);
 
 #endif

@@ -5,6 +5,7 @@
 #include "cli/generate.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/json_text.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
 #include "cli/report.h"
@@ -12,7 +13,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -202,7 +202,7 @@ static double rate(int64_t count, double seconds)
 }
 
 /* The last line of --json. */
-static void write_end(struct run *run, const struct gs_generation *g)
+static gs_status write_end(struct run *run, const struct gs_generation *g, struct gs_error *error)
 {
     json_t *line = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "type", "end", "reason",
                              gs_end_reason_name(g->reason), "prompt_tokens", (json_int_t)run->prompt.count,
@@ -212,11 +212,7 @@ static void write_end(struct run *run, const struct gs_generation *g)
         json_object_set_new(line, "stop_id", json_integer(g->stop_id));
     if (line && g->broken_tail)
         json_object_set_new(line, "text", json_string("\xEF\xBF\xBD"));
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (text)
-        gs_output_print(&run->output, "%s\n", text);
-    free(text);
-    json_decref(line);
+    return gs_json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(9), &run->output, error);
 }
 
 static void print_stats(const struct run *run, const struct gs_generation *g)
@@ -284,13 +280,14 @@ static gs_status complete(struct run *run, struct gs_error *error)
     if (status != GS_OK && status != GS_CANCELLED)
         return status;
 
-    if (s->json)
-        write_end(run, &generation);
+    gs_status told = s->json ? write_end(run, &generation, error) : GS_OK;
     gs_output_end_text(&run->output);
     if (s->stats)
         print_stats(run, &generation);
     if (s->stats || gs_is_terminal(STDERR_FILENO))
         print_closing_line(run, &generation);
+    if (told != GS_OK)
+        return told;
     return generation.reason == GS_END_INTERRUPTED ? GS_CANCELLED : status;
 }
 
@@ -298,8 +295,12 @@ static gs_status dry_run(struct run *run, struct gs_error *error)
 {
     if (!run->setup.engine)
         return GS_OK;
-    gs_output_print(&run->output, "%s\n", gs_plan_text(&run->setup.plan, "").text);
-    return gs_plan_require(&run->setup.plan, error);
+    gs_status status = GS_OK;
+    if (run->settings.json)
+        status = gs_json_print(gs_plan_json(&run->setup.plan), JSON_COMPACT, &run->output, error);
+    else
+        gs_output_print(&run->output, "%s\n", gs_plan_text(&run->setup.plan, "").text);
+    return status == GS_OK ? gs_plan_require(&run->setup.plan, error) : status;
 }
 
 static gs_status run_raw(struct run *run, struct gs_error *error)

@@ -4,9 +4,9 @@
 #include "cli/dialog.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/json_text.h"
 #include "cli/report.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,9 +44,7 @@ static gs_status listen(void *user, const struct gs_harmony_event *event, struct
     struct show *show = user;
     bool reasoning = event->kind == GS_MESSAGE_REASONING;
     bool visible = event->kind == GS_MESSAGE_FINAL || event->kind == GS_MESSAGE_PREAMBLE;
-    if (show->settings->json)
-        return GS_OK;
-    if (event->event == GS_HARMONY_TEXT && visible) {
+    if (event->event == GS_HARMONY_TEXT && visible && !show->settings->json) {
         gs_output_append(show->output, event->text.bytes, event->text.size);
         gs_output_flush(show->output);
     }
@@ -71,15 +69,7 @@ static gs_status print_json(const struct show *show, const struct gs_turn *turn,
                   (json_int_t)turn->generated.count, "reasoning_tokens", (json_int_t)turn->n_reasoning,
                   "total_tokens", (json_int_t)(turn->prompt.count + turn->generated.count), "seed",
                   (json_int_t)show->settings->setup.seed);
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    gs_status status = text ? GS_OK : gs_fail_memory(error, turn->answer.content.size);
-    if (text) {
-        gs_output_append(show->output, text, strlen(text));
-        gs_output_append(show->output, "\n", 1);
-    }
-    free(text);
-    json_decref(object);
-    return status;
+    return gs_json_print(object, JSON_COMPACT, show->output, error);
 }
 
 static void print_closing_lines(const struct show *show, const struct gs_turn *turn)
@@ -116,10 +106,9 @@ static gs_status make_dialog(const struct gs_run_settings *s, struct gs_dialog *
     if (status == GS_OK && s->effort && !gs_effort_parse(gs_text_of(s->effort), &dialog->effort))
         status = gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected, not \"%s\"",
                          gs_quote(s->effort).text);
-    if (status == GS_OK && !s->no_date)
-        dialog->date = gs_date_today();
-    if (status == GS_OK && s->date)
-        status = gs_date_parse(s->date, &dialog->date, error);
+    dialog->date = gs_date_today();
+    if (status == GS_OK)
+        status = gs_date_choose(s->date, s->no_date, &dialog->date, error);
     if (status == GS_OK && s->system)
         status = gs_dialog_set_system(dialog, s->system, strlen(s->system), error);
     if (status == GS_OK && s->tools)

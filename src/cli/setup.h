@@ -72,7 +72,7 @@ struct gs_setup_settings {
     GS_HEADING_ROW("The machine:"),                                                                          \
         GS_INTEGER_ROW("ctx", "N", offsetof(type, member.n_ctx), 1, INT32_MAX,                               \
                        "context: prompt and answer, in tokens (default: the largest\nthat fits)"),           \
-        GS_INTEGER_ROW("threads", "N", offsetof(type, member.n_threads), 1, 4096,                            \
+        GS_INTEGER_ROW("threads", "N", offsetof(type, member.n_threads), 1, 1024,                            \
                        "processor threads (default: one per physical core)"),                                \
         GS_TEXT_ROW("backend", "NAME", offsetof(type, member.backend),                                       \
                     "what computes (default: the best that works here; auto: the\nsame, and why not "        \

@@ -1,7 +1,5 @@
 #include "cli/terminal.h"
 
-#include "base/utf8.h"
-
 #include <langinfo.h>
 #include <locale.h>
 #include <string.h>
@@ -26,15 +24,6 @@ int gs_character_width(uint32_t character)
 {
     int width = wcwidth((wchar_t)character);
     return width < 0 ? 1 : width;
-}
-
-int gs_text_width(const char *text, size_t size)
-{
-    int width = 0;
-    size_t length;
-    for (size_t at = 0; at < size; at += length ? length : 1)
-        width += gs_character_width(gs_utf8_decode(text + at, size - at, &length));
-    return width;
 }
 
 void gs_terminal_echo(bool on)

@@ -13,12 +13,6 @@ void gs_terminal_locale(void);
 /* Columns of a character: 0, 1 or 2. */
 int gs_character_width(uint32_t character);
 
-/*
- * Columns of UTF-8 text [size], and how many of its bytes fit in `columns` (may be NULL). Text has no control
- * characters.
- */
-int gs_text_width(const char *text, size_t size);
-
 /* While something is written, typed keys do not show between it; they are there for the next line. */
 void gs_terminal_echo(bool on);
 

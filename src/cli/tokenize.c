@@ -204,7 +204,6 @@ static int tokenize_main(const struct gs_command *command, int argc, char **argv
     struct gs_output output;
     struct gs_error error = {0};
     struct gs_vocab *vocab = NULL;
-    struct gs_buffer path = {0};
     gs_status status = gs_options_parse(command, argc, argv, &settings, &operands, &error);
     if (status == GS_OK && operands.help) {
         gs_options_help(command, stdout);
@@ -215,15 +214,12 @@ static int tokenize_main(const struct gs_command *command, int argc, char **argv
     if (status != GS_OK)
         return gs_report(status, &error);
     gs_output_open(&output, settings.keep_control);
-    status = gs_find_model(&settings.model, &path, &error);
-    if (status == GS_OK)
-        status = gs_vocab_open(settings.model, &vocab, &error);
+    status = gs_find_vocab(settings.model, &vocab, &error);
     if (status == GS_OK && settings.decode)
         status = decode(&settings, vocab, &output, &error);
     else if (status == GS_OK)
         status = encode(&settings, vocab, &output, &error);
     gs_vocab_close(vocab);
-    gs_buffer_free(&path);
     return gs_output_end(&output, status, &error);
 }
 

@@ -114,7 +114,21 @@ static gs_status check_settings(const struct settings *s, struct gs_error *error
             "--controls compares with a golden or the run without a control: it takes no --against");
     if (s->golden && s->against)
         return gs_fail(error, GS_INVALID_ARGUMENT, "--golden and --against: only one can be the reference");
+    if (s->all_layers && (s->json || s->controls))
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--layers: %s",
+                       s->json ? "--json has a line for each layer anyway" : "--controls shows no layers");
     return GS_OK;
+}
+
+/* --thresholds runs nothing: what says how to run would be passed over in silence. */
+static gs_status check_table(const struct settings *s, struct gs_error *error)
+{
+    bool other = s->golden || s->against || s->kill || s->controls || s->backend || s->precision ||
+                 s->weights || s->decode || s->cpu_features || s->device > 0 || s->n_tokens > 0 ||
+                 s->n_threads > 0 || s->scalar_load || s->all_layers;
+    return other ? gs_fail(error, GS_INVALID_ARGUMENT,
+                           "--thresholds prints the bars and runs nothing: it takes --json alone")
+                 : GS_OK;
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -242,8 +256,8 @@ static int verify_main(const struct gs_command *command, int argc, char **argv)
         return gs_report(status, &error);
     settings.model = operands.list[0];
     gs_output_open(&output, false);
-    if (!settings.thresholds)
-        status = gs_find_model(&settings.model, &path, &error);
+    status =
+        settings.thresholds ? check_table(&settings, &error) : gs_find_model(&settings.model, &path, &error);
     if (status == GS_OK && !settings.thresholds)
         status = prove(&settings, &output, &failed, &error);
     else if (status == GS_OK && settings.json)
@@ -257,7 +271,7 @@ static int verify_main(const struct gs_command *command, int argc, char **argv)
 
 const struct gs_command gs_command_verify = {
     .name = "verify",
-    .usage = "MODEL [--golden FILE | --against BACKEND:PRECISION] [--kill NAME | --controls] [--json]",
+    .usage = "MODEL [--golden FILE | --against OTHER] [--kill NAME | --controls] [--json]",
     .summary = "Checks a model's arithmetic, component by component, and that errors would be noticed.",
     .details = "Exit code 0 only if every bar holds (with --controls: if every control behaves), else 1.\n"
                "docs/verify.md says what is compared and where the bars come from.",

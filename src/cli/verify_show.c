@@ -7,8 +7,9 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#define JSON_FORM (JSON_INDENT(1) | JSON_REAL_PRECISION(12))
 
 /* ---------------------------------------------------------------- figures */
 
@@ -257,19 +258,6 @@ static json_t *check_object(const struct gs_check *c)
                      "position", (json_int_t)c->at);
 }
 
-/* Takes `root`. */
-static gs_status print_json(json_t *root, struct gs_output *out, struct gs_error *error)
-{
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) : NULL;
-    json_decref(root);
-    if (!text)
-        return gs_fail(error, GS_OUT_OF_MEMORY, "no memory for the report");
-    gs_output_append(out, text, strlen(text));
-    gs_output_append(out, "\n", 1);
-    free(text);
-    return GS_OK;
-}
-
 static json_t *text_or_null(const char *text)
 {
     return text ? gs_json_string(text) : json_null();
@@ -282,7 +270,7 @@ gs_status gs_show_checks_json(const struct gs_verify_report *report, const struc
     for (size_t i = 0; i < report->count; i++)
         json_array_append_new(checks, check_object(&report->checks[i]));
     const struct gs_check *first = gs_verify_first_failure(report);
-    return print_json(
+    return gs_json_print(
         json_pack("{s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:I, s:f, s:b, s:I, s:o, s:o}", "model",
                   text_or_null(subject->model), "backend", report->backend, "precision",
                   report->thresholds->precision, "weights", report->thresholds->weights, "reference",
@@ -291,7 +279,7 @@ gs_status gs_show_checks_json(const struct gs_verify_report *report, const struc
                   (json_int_t)report->n_tokens, "n_elements", (json_int_t)report->n_elements, "seconds",
                   report->seconds, "pass", report->n_failed == 0, "n_failed", (json_int_t)report->n_failed,
                   "first_failure", first ? check_object(first) : json_null(), "checks", checks),
-        out, error);
+        JSON_FORM, out, error);
 }
 
 static json_t *control_object(const struct gs_control_result *r, const struct gs_vocab *vocab)
@@ -328,7 +316,7 @@ gs_status gs_show_controls_json(const struct gs_controls_report *report,
     json_t *controls = json_array();
     for (int c = 0; c < GS_CONTROL_COUNT; c++)
         json_array_append_new(controls, control_object(&report->results[c], subject->vocab));
-    return print_json(
+    return gs_json_print(
         json_pack("{s:o, s:s, s:s, s:o, s:I, s:I, s:I, s:f, s:b, s:I, s:I, s:I, s:I, s:o}", "model",
                   text_or_null(subject->model), "backend", report->backend, "reference", report->reference,
                   "golden", text_or_null(subject->golden), "n_tokens", (json_int_t)report->n_tokens, "window",
@@ -336,7 +324,7 @@ gs_status gs_show_controls_json(const struct gs_controls_report *report,
                   "pass", report->n_misbehaved == 0, "n_misbehaved", (json_int_t)report->n_misbehaved,
                   "n_behaved", (json_int_t)report->n_behaved, "n_too_short", (json_int_t)report->n_too_short,
                   "n_idle", (json_int_t)report->n_idle, "controls", controls),
-        out, error);
+        JSON_FORM, out, error);
 }
 
 /* ---------------------------------------------------------------- thresholds */
@@ -409,5 +397,5 @@ gs_status gs_show_thresholds_json(struct gs_output *out, struct gs_error *error)
             json_object_set_new(row, columns[c].key, number(limit_of(t, &columns[c])));
         json_array_append_new(rows, row);
     }
-    return print_json(json_pack("{s:o}", "thresholds", rows), out, error);
+    return gs_json_print(json_pack("{s:o}", "thresholds", rows), JSON_FORM, out, error);
 }

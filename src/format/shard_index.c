@@ -172,15 +172,3 @@ cleanup:
         *out = (struct gs_shard_index){0};
     return status;
 }
-
-static int compare_name(const void *name, const void *entry)
-{
-    return strcmp(name, ((const struct gs_shard_entry *)entry)->tensor);
-}
-
-const struct gs_shard_entry *gs_shard_index_find(const struct gs_shard_index *index, const char *tensor)
-{
-    if (index->count == 0)
-        return NULL;
-    return bsearch(tensor, index->entries, index->count, sizeof *index->entries, compare_name);
-}

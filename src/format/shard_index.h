@@ -29,9 +29,6 @@ struct gs_shard_index {
 gs_status gs_shard_index_parse(const char *path, const char *text, size_t size, struct gs_arena *arena,
                                struct gs_shard_index *out, struct gs_error *error);
 
-/* NULL if the index has no such tensor. */
-const struct gs_shard_entry *gs_shard_index_find(const struct gs_shard_index *index, const char *tensor);
-
 /* Is it ^[A-Za-z0-9][A-Za-z0-9._-]*\.safetensors$: a name that cannot leave its folder on any system? */
 bool gs_shard_name_valid(const char *name);
 

@@ -38,6 +38,15 @@ static gs_status expect(struct gs_json_reader *reader, enum gs_json_event wanted
  * A key of the vocabulary that is an added token's text. A special one stays out of the table of ordinary
  * tokens, so that no literal text can become it.
  */
+/* The next event: is it another entry, not the `end` of what holds them? False where *status is a failure
+ * too. */
+static bool next_entry(struct gs_json_reader *reader, enum gs_json_event end, enum gs_json_event *event,
+                       gs_status *status, struct gs_error *error)
+{
+    *status = gs_json_next(reader, event, error);
+    return *status == GS_OK && *event != end;
+}
+
 static gs_status read_added_entry(struct loader *loader, struct gs_json_reader *reader,
                                   const struct gs_added_token *token, bool *keep, struct gs_error *error)
 {
@@ -97,19 +106,12 @@ static gs_status read_vocab_entry(struct loader *loader, struct gs_json_reader *
 
 static gs_status read_vocab(struct loader *loader, struct gs_json_reader *reader, struct gs_error *error)
 {
+    enum gs_json_event event;
     gs_status status = expect(reader, GS_JSON_OBJECT_BEGIN, "model.vocab must be an object", error);
-    while (status == GS_OK) {
-        enum gs_json_event event;
-        status = gs_json_next(reader, &event, error);
-        if (status != GS_OK)
-            return status;
-        if (event == GS_JSON_OBJECT_END) {
-            loader->has_vocab = true;
-            return gs_token_table_index(&loader->bpe->table, error);
-        }
+    while (status == GS_OK && next_entry(reader, GS_JSON_OBJECT_END, &event, &status, error))
         status = read_vocab_entry(loader, reader, error);
-    }
-    return status;
+    loader->has_vocab = status == GS_OK;
+    return status == GS_OK ? gs_token_table_index(&loader->bpe->table, error) : status;
 }
 
 /* ---------------------------------------------------------------- merges */
@@ -150,14 +152,9 @@ static gs_status read_merge_text(struct loader *loader, struct gs_json_reader *r
 
 static gs_status read_merges(struct loader *loader, struct gs_json_reader *reader, struct gs_error *error)
 {
+    enum gs_json_event event;
     gs_status status = expect(reader, GS_JSON_ARRAY_BEGIN, "model.merges must be an array", error);
-    while (status == GS_OK) {
-        enum gs_json_event event;
-        status = gs_json_next(reader, &event, error);
-        if (status != GS_OK)
-            return status;
-        if (event == GS_JSON_ARRAY_END)
-            return gs_merge_table_index(&loader->bpe->merges, loader->builder.merges_name, error);
+    while (status == GS_OK && next_entry(reader, GS_JSON_ARRAY_END, &event, &status, error)) {
         if (event == GS_JSON_ARRAY_BEGIN)
             status = read_merge_pair(loader, reader, error);
         else if (event == GS_JSON_STRING)
@@ -166,7 +163,8 @@ static gs_status read_merges(struct loader *loader, struct gs_json_reader *reade
             status =
                 gs_fail(error, GS_MALFORMED, "byte %zu: a merge must be an array or a string", reader->at);
     }
-    return status;
+    return status == GS_OK ? gs_merge_table_index(&loader->bpe->merges, loader->builder.merges_name, error)
+                           : status;
 }
 
 /* ---------------------------------------------------------------- the file */
@@ -252,16 +250,10 @@ static gs_status read_kept(struct loader *loader, const struct gs_json_text *val
 
 static gs_status read_model(struct loader *loader, struct gs_json_reader *reader, struct gs_error *error)
 {
+    enum gs_json_event event;
     gs_status status = expect(reader, GS_JSON_OBJECT_BEGIN, "model must be an object", error);
-    while (status == GS_OK) {
-        enum gs_json_event event;
-        status = gs_json_next(reader, &event, error);
-        if (status != GS_OK)
-            return status;
-        if (event == GS_JSON_OBJECT_END)
-            break;
+    while (status == GS_OK && next_entry(reader, GS_JSON_OBJECT_END, &event, &status, error))
         status = read_model_key(loader, reader, error);
-    }
     if (status == GS_OK && (!loader->has_vocab || !loader->has_merges))
         return gs_fail(error, GS_MALFORMED, "model has no key \"%s\"",
                        loader->has_vocab ? "merges" : "vocab");
@@ -280,14 +272,9 @@ static gs_status read_file(struct loader *loader, struct gs_json_reader *reader,
         &layout->pre_tokenizer,
         &layout->decoder,
     };
+    enum gs_json_event event;
     gs_status status = expect(reader, GS_JSON_OBJECT_BEGIN, "the file must hold an object", error);
-    while (status == GS_OK) {
-        enum gs_json_event event;
-        status = gs_json_next(reader, &event, error);
-        if (status != GS_OK)
-            return status;
-        if (event == GS_JSON_OBJECT_END)
-            return expect(reader, GS_JSON_END, "text after the object", error);
+    while (status == GS_OK && next_entry(reader, GS_JSON_OBJECT_END, &event, &status, error)) {
         if (!gs_json_is(reader, "model")) {
             status = keep_known_value(reader, keys, values, sizeof(keys) / sizeof(*keys), error);
             if (status == GS_OK && layout->added_tokens.text && !loader->added->special_ids)
@@ -301,7 +288,7 @@ static gs_status read_file(struct loader *loader, struct gs_json_reader *reader,
         status = layout->added_tokens.text ? read_model(loader, reader, error)
                                            : keep_value(reader, "model", &loader->model, error);
     }
-    return status;
+    return status == GS_OK ? expect(reader, GS_JSON_END, "text after the object", error) : status;
 }
 
 gs_status gs_tokenizer_parse(const char *text, size_t size, struct gs_bpe *bpe, struct gs_added_tokens *added,

@@ -46,7 +46,7 @@ static inline void terminal_send(struct terminal_session *session, const char *k
 /* Waits until this text has come after the last one waited for. */
 static inline void terminal_expect(struct terminal_session *session, const char *text)
 {
-    time_t began = time(NULL);
+    struct process_wait patience = {0};
     for (;;) {
         char *found = strstr(session->channel.data + session->at, text);
         if (found) {
@@ -57,7 +57,7 @@ static inline void terminal_expect(struct terminal_session *session, const char 
         bool ready = session->channel.ours >= 0 && poll(&wait, 1, 1000) > 0;
         if (ready)
             channel_read(&session->channel);
-        if (session->channel.ours < 0 || time(NULL) - began > PROCESS_SECONDS) {
+        if (session->channel.ours < 0 || process_hangs(&patience)) {
             kill(session->child, SIGKILL);
             fail_msg("\"%s\" did not come after:\n%s", text, session->channel.data + session->at);
         }
@@ -68,12 +68,12 @@ static inline void terminal_expect(struct terminal_session *session, const char 
 static inline int terminal_finish(struct terminal_session *session)
 {
     int status;
-    time_t began = time(NULL);
+    struct process_wait patience = {0};
     while (session->channel.ours >= 0) {
         struct pollfd wait = {session->channel.ours, POLLIN, 0};
         if (poll(&wait, 1, 1000) > 0)
             channel_read(&session->channel);
-        if (time(NULL) - began > PROCESS_SECONDS) {
+        if (process_hangs(&patience)) {
             kill(session->child, SIGKILL);
             fail_msg("no end after:\n%s", session->channel.data + session->at);
         }
@@ -85,6 +85,15 @@ static inline int terminal_finish(struct terminal_session *session)
 static inline void terminal_free(struct terminal_session *session)
 {
     free(session->channel.data);
+}
+
+/* Without libedit a person's lines are read as the terminal gives them. */
+static inline void need_line_editor(void)
+{
+#ifndef GS_HAVE_LIBEDIT
+    print_message("  no line editor in this build: skipped\n");
+    skip();
+#endif
 }
 
 #define terminal_run(...) terminal_start((const char *const[]){__VA_ARGS__, NULL}, "xterm")

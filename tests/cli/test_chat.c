@@ -1,10 +1,8 @@
 /* gossamer chat: through pipes for what is said and kept, at a terminal for what a person sees and does. */
-#include "tests/cli/model.h"
-#include "tests/cli/terminal_session.h"
+#include "tests/cli/chat_case.h"
 
 #include <jansson.h>
 
-#define DEMO "models/demo"
 #define TOOLS                                                                                                \
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"description\":\"Gets the current "     \
     "weather in a location.\",\"parameters\":{\"type\":\"object\",\"properties\":{\"location\":{\"type\":"   \
@@ -12,34 +10,14 @@
 #define CALL                                                                                                 \
     "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"location\": "             \
     "\"Rome\"}<|call|>"
-#define FINAL(text) "<|channel|>final<|message|>" text "<|return|>"
-/* The line editor waits: before that, Ctrl-C is for what runs. */
-#define READY       "\033[?2004h"
-#define THOUGHT     "<|channel|>analysis<|message|>I think so.<|end|><|start|>assistant"
+#define THOUGHT "<|channel|>analysis<|message|>I think so.<|end|><|start|>assistant"
 
 static int set_up(void **state)
 {
-    struct cli_model *model = cli_model_make();
-    setenv("XDG_STATE_HOME", model->root, 1);
-    setenv("HOME", model->root, 1); /* nobody's .editrc */
-    struct test_path tools = test_path_join(model->root, "tools.json");
-    test_file_write(tools.text, TOOLS, strlen(TOOLS));
-    *state = model;
-    return 0;
+    return chat_case_setup_tools(state, TOOLS);
 }
 
 /* ---------------------------------------------------------------- through pipes */
-
-static struct process_result chat_with(const char *input, const char *const *arguments)
-{
-    struct process_options options = {.input = input, .input_size = strlen(input)};
-    struct process_result result = process_run_with(&options, arguments);
-    if (result.code != 0)
-        fail_msg("exit code %d: %s", result.code, result.err);
-    return result;
-}
-
-#define chat(input, ...) chat_with(input, (const char *const[]){"chat", __VA_ARGS__, NULL})
 
 /* The messages of a saved conversation. */
 static json_t *saved_messages(const char *path)
@@ -169,7 +147,7 @@ static void test_edits(void **state)
     assert_non_null(strstr(result.err, "no reasoning in the last answer\n"));
     assert_non_null(strstr(result.err, "reasoning effort: high\n/effort: low, medium or high is expected"));
     assert_non_null(strstr(result.err, "  Be brief.\n"));
-    assert_non_null(strstr(result.err, "unknown command /sav: did you mean /save\n"));
+    assert_non_null(strstr(result.err, "unknown command /sav: did you mean /save?\n"));
     json_t *messages = saved_messages(path.text);
     assert_int_equal(json_array_size(messages), 5);
     assert_string_equal(text_of(messages, 0, "role"), "system");
@@ -350,15 +328,6 @@ static void test_bad_conversations(void **state)
 }
 
 /* ---------------------------------------------------------------- at a terminal */
-
-/* Without libedit a person's lines are read as the terminal gives them. */
-static void need_line_editor(void)
-{
-#ifndef GS_HAVE_LIBEDIT
-    print_message("  no line editor in this build: skipped\n");
-    skip();
-#endif
-}
 
 static void test_a_persons_view(void **state)
 {

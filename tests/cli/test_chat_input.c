@@ -1,32 +1,10 @@
 /* gossamer chat: what a person's hands do to it: Ctrl-C, the end of the input, windows that close, two at
  * once. */
-#include "tests/cli/model.h"
-#include "tests/cli/terminal_session.h"
+#include "tests/cli/chat_case.h"
 
 /* After them, since the names of its variables are common. */
 #include "cli/interrupt.c"
 #include "cli/report.c"
-
-#define DEMO        "models/demo"
-#define FINAL(text) "<|channel|>final<|message|>" text "<|return|>"
-#define READY       "\033[?2004h" /* the line editor waits */
-
-static int set_up(void **state)
-{
-    struct cli_model *model = cli_model_make();
-    setenv("XDG_STATE_HOME", model->root, 1);
-    setenv("HOME", model->root, 1);
-    *state = model;
-    return 0;
-}
-
-static struct process_result chat_with(const char *input, const char *const *arguments)
-{
-    struct process_options options = {.input = input, .input_size = strlen(input)};
-    return process_run_with(&options, arguments);
-}
-
-#define chat(input, ...) chat_with(input, (const char *const[]){"chat", __VA_ARGS__, NULL})
 
 /* An answer that cannot end by itself, which has begun. */
 static struct terminal_session start_endless(const struct cli_model *model)
@@ -80,6 +58,7 @@ static void test_how_many_interrupts_kill(void **state)
 
 static void test_conversation_survives_two(void **state)
 {
+    need_line_editor();
     struct terminal_session s = start_endless(*state);
     kill(s.child, SIGINT);
     usleep(500);
@@ -98,6 +77,7 @@ static void test_conversation_survives_two(void **state)
 static void test_ended_from_outside(void **state)
 {
     static const int signals[] = {SIGTERM, SIGHUP};
+    need_line_editor();
     const struct cli_model *model = *state;
     struct test_path path = test_path_join(model->root, "gossamer/history");
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
@@ -139,6 +119,7 @@ static void end_from_outside(struct terminal_session *session)
 static void test_history_is_shared(void **state)
 {
     const struct cli_model *model = *state;
+    need_line_editor();
     struct test_path script = cli_script_of(model, FINAL("a"), FINAL("b")),
                      path = test_path_join(model->root, "gossamer/history");
     struct stat info;
@@ -170,6 +151,7 @@ static void test_history_is_shared(void **state)
 static void test_history_is_trimmed(void **state)
 {
     const struct cli_model *model = *state;
+    need_line_editor();
     struct test_path script = cli_script_of(model, FINAL("a")),
                      path = test_path_join(model->root, "gossamer/history");
     size_t size, n_line = 0;
@@ -224,6 +206,7 @@ static void test_failure_is_said(void **state)
 static void test_narrow_terminal(void **state)
 {
     struct winsize narrow = {.ws_row = 40, .ws_col = 3}, wide = {.ws_row = 40, .ws_col = 90};
+    need_line_editor();
     struct terminal_session s = start_endless(*state);
     assert_int_equal(ioctl(s.channel.ours, TIOCSWINSZ, &narrow), 0);
     for (int i = 0; i < 20; i++) /* redrawn */
@@ -245,5 +228,5 @@ int main(void)
         cmocka_unit_test(test_history_is_trimmed),       cmocka_unit_test(test_unfinished_input),
         cmocka_unit_test(test_failure_is_said),          cmocka_unit_test(test_narrow_terminal),
     };
-    return cmocka_run_group_tests(tests, set_up, cli_model_teardown);
+    return cmocka_run_group_tests(tests, chat_case_setup, cli_model_teardown);
 }

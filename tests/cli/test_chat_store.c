@@ -1,31 +1,7 @@
 /* gossamer chat: what /save, /load and /retry must not lose, and what a file of unknown origin cannot do. */
-#include "tests/cli/model.h"
-#include "tests/cli/terminal_session.h"
+#include "tests/cli/chat_case.h"
 
 #include <jansson.h>
-
-#define DEMO        "models/demo"
-#define FINAL(text) "<|channel|>final<|message|>" text "<|return|>"
-
-static int set_up(void **state)
-{
-    struct cli_model *model = cli_model_make();
-    setenv("XDG_STATE_HOME", model->root, 1);
-    setenv("HOME", model->root, 1); /* nobody's .editrc */
-    *state = model;
-    return 0;
-}
-
-static struct process_result chat_with(const char *input, const char *const *arguments)
-{
-    struct process_options options = {.input = input, .input_size = strlen(input)};
-    struct process_result result = process_run_with(&options, arguments);
-    if (result.code != 0)
-        fail_msg("exit code %d: %s", result.code, result.err);
-    return result;
-}
-
-#define chat(input, ...) chat_with(input, (const char *const[]){"chat", __VA_ARGS__, NULL})
 
 static void expect_said(const struct process_result *result, const char *text)
 {
@@ -273,5 +249,5 @@ int main(void)
         cmocka_unit_test(test_bad_dates),
         cmocka_unit_test(test_failed_retry),
     };
-    return cmocka_run_group_tests(tests, set_up, cli_model_teardown);
+    return cmocka_run_group_tests(tests, chat_case_setup, cli_model_teardown);
 }

@@ -1,7 +1,6 @@
 /* gossamer chat's calls of functions: what counts as consent, what is shown for it, and commands that
  * misbehave. */
-#include "tests/cli/model.h"
-#include "tests/cli/terminal_session.h"
+#include "tests/cli/chat_case.h"
 
 #include <jansson.h>
 #include <sys/stat.h>
@@ -9,25 +8,18 @@
 #define TOOLS                                                                                                \
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"description\":\"The weather\","        \
     "\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]"
-#define CALL_BEGIN  "<|channel|>commentary to=functions.get_weather<|message|>"
-#define CALL        CALL_BEGIN "{}<|call|>"
-#define FINAL(text) "<|channel|>final<|message|>" text "<|return|>"
-#define QUESTION    "run it? [y/N/always] "
-#define REFUSED     "The user did not allow this call."
+#define CALL_BEGIN "<|channel|>commentary to=functions.get_weather<|message|>"
+#define CALL       CALL_BEGIN "{}<|call|>"
+#define QUESTION   "run it? [y/N/always] "
+#define REFUSED    "The user did not allow this call."
 
 static int set_up(void **state)
 {
-    struct cli_model *model = cli_model_make();
-    setenv("XDG_STATE_HOME", model->root, 1);
-    setenv("HOME", model->root, 1); /* nobody's .editrc */
-    struct test_path tools = test_path_join(model->root, "tools.json");
-    test_file_write(tools.text, TOOLS, strlen(TOOLS));
-    *state = model;
-    return 0;
+    return chat_case_setup_tools(state, TOOLS);
 }
 
-static struct process_result chat(const struct cli_model *model, const char *script, const char *input,
-                                  const char *command)
+static struct process_result chat_calls(const struct cli_model *model, const char *script, const char *input,
+                                        const char *command)
 {
     struct test_path tools = test_path_join(model->root, "tools.json");
     struct process_options options = {.input = input, .input_size = strlen(input)};
@@ -78,7 +70,7 @@ static void test_only_whole_words_agree(void **state)
     char input[2000];
     snprintf(input, sizeof input, "a\nactually no\nb\nyou must not\nc\n\nd\n \tYES \ne\nAlways\n/save %s\n",
              path.text);
-    struct process_result result = chat(model, script.text, input, "echo ran");
+    struct process_result result = chat_calls(model, script.text, input, "echo ran");
     assert_string_equal(result.out, "1\n2\n3\n4\n5\n");
     expect_saved(path.text, 2, REFUSED);
     expect_saved(path.text, 6, REFUSED);
@@ -188,7 +180,7 @@ static void test_background_is_not_waited_for(void **state)
     struct test_path script = cli_script_of(model, CALL, FINAL("done"));
     time_t began = time(NULL);
     struct process_result result =
-        chat(model, script.text, "a\ny\n", "sleep 40 2>/dev/null & echo 21 degrees");
+        chat_calls(model, script.text, "a\ny\n", "sleep 40 2>/dev/null & echo 21 degrees");
     assert_string_equal(result.out, "done\n");
     assert_non_null(strstr(result.err, "21 degrees"));
     assert_true(time(NULL) - began < 30);
@@ -202,7 +194,7 @@ static void test_long_output_is_cut(void **state)
     char input[1100];
     snprintf(input, sizeof input, "a\ny\n/save %s\n", path.text);
     struct process_result result =
-        chat(model, script.text, input, "yes 1234567 | head -c 1100000; echo; echo late");
+        chat_calls(model, script.text, input, "yes 1234567 | head -c 1100000; echo; echo late");
     char *text = saved_content(path.text, 2);
     size_t size = strlen(text);
     static const char end[] = "1234567\n\n[cut at 1 MiB]";
@@ -216,6 +208,7 @@ static void test_long_output_is_cut(void **state)
 static void test_command_that_cannot_start(void **state)
 {
     const struct cli_model *model = *state;
+    need_own_processor();
     struct test_path script = cli_script_of(model, CALL, FINAL("one"), FINAL("two")),
                      few = test_path_join(model->root, "few");
     const char *binary = getenv("GOSSAMER");
@@ -226,7 +219,7 @@ static void test_command_that_cannot_start(void **state)
     test_file_write(few.text, text, (size_t)size);
     assert_int_equal(chmod(few.text, 0700), 0);
     setenv("GOSSAMER", few.text, 1);
-    struct process_result result = chat(model, script.text, "a\ny\nb\n", "echo ran");
+    struct process_result result = chat_calls(model, script.text, "a\ny\nb\n", "echo ran");
     if (before)
         setenv("GOSSAMER", before, 1);
     else

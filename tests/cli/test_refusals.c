@@ -69,6 +69,34 @@ static void test_halves_of_harmony(void **state)
     process_refuses(process_run_as(messages, "harmony", "render", "--text", "--ids"), "give one of them");
 }
 
+/* What an option says is done or refused, never passed over. */
+static void test_contradictions(void **state)
+{
+    const struct process_options messages = {.input = "[]", .input_size = 2};
+    static const char *const dated[] = {"run", "chat", "serve"};
+    (void)state;
+    for (size_t i = 0; i < sizeof dated / sizeof *dated; i++)
+        process_refuses(process_run(dated[i], DEMO, "--date", "2025-06-28", "--no-date"),
+                        "--date and --no-date: give one of them");
+    process_refuses(process_run("run", DEMO, "--date", "2025-02-30", "-p", "x"), "a date such as");
+    process_refuses(process_run("run", DEMO, "--tools", "", "-p", "x"), "the name of a file is empty");
+    process_refuses(process_run("run", DEMO, "--threads", "1025", "-p", "x"), "from 1 to 1024");
+    process_refuses(process_run("verify", "--thresholds", "--kill", "sinks"), "it takes --json alone");
+    process_refuses(process_run("verify", DEMO, "--layers", "--json"), "--json has a line for each layer");
+    process_refuses(process_run("verify", DEMO, "--layers", "--controls"), "--controls shows no layers");
+    process_refuses(process_run("serve", DEMO, "--cache-dir-mib", "5"), "--cache-dir-mib needs --cache-dir");
+    process_refuses(process_run("serve", DEMO, "--cache-dir-seconds", "0"), "--cache-dir-seconds needs");
+    process_refuses(process_run("serve", DEMO, "--cache-dir", ""), "--cache-dir: a folder is expected");
+    process_refuses(process_run("serve", DEMO, "--allow-host", " ,"), "--allow-host: a name is expected");
+    process_refuses(process_run("serve", DEMO, "--host", ""), "--host: an address is expected");
+    process_refuses(process_run_as(messages, "harmony", "render", "--effort", "x"),
+                    "--effort: low, medium or high is expected, not \"x\"");
+    process_refuses(process_run_as(messages, "harmony", "render", "--form", "harmony", "--date", "x"),
+                    "--date cannot go with --form harmony");
+    process_refuses(process_run("harmony", "render", "-f", "/dev/null"),
+                    "/dev/null is empty: JSON is expected");
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -101,6 +129,7 @@ int main(void)
         cmocka_unit_test(test_load),
         cmocka_unit_test(test_one_file),
         cmocka_unit_test(test_halves_of_harmony),
+        cmocka_unit_test(test_contradictions),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_closed_streams),
     };

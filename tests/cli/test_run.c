@@ -180,6 +180,12 @@ static void test_dry_run(void **state)
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.out, "for a context of 512 tokens"));
     process_free(&result);
+    result = process_run("run", model->folder, "--dry-run", "--json", "--ctx", "512");
+    json_t *plan = json_loads(result.out, JSON_REJECT_DUPLICATES, NULL);
+    assert_int_equal(json_integer_value(json_object_get(plan, "n_ctx")), 512);
+    assert_true(json_integer_value(json_object_get(plan, "kv_bytes")) > 0);
+    json_decref(plan);
+    process_free(&result);
 }
 
 static void test_json_lines(void **state)

@@ -28,6 +28,12 @@ static void test_answer(void **state)
     assert_string_equal(shown.err,
                         "The user asks for the capital of France. The capital of France is Paris.\n\n");
     process_free(&shown);
+    shown = process_run("run", DEMO, "-p", "What is the capital of France?", "--temp", "0", "--json",
+                        "--show-reasoning");
+    assert_non_null(strstr(shown.out, "\"content\":\"The capital of France is Paris.\""));
+    assert_string_equal(shown.err,
+                        "The user asks for the capital of France. The capital of France is Paris.\n\n");
+    process_free(&shown);
 
     struct process_options terminal = {.out_terminal = true, .err_terminal = true};
     shown = process_run_as(terminal, "run", DEMO, "-p", "What is the capital of France?", "--temp", "0");

@@ -4,15 +4,9 @@
 
 #include "base/arena.h"
 #include "format/safetensors.h"
+#include "tests/support/check.h"
+#include "tests/support/files.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,63 +17,54 @@
 
 /* ---------------------------------------------------------------- folders and files */
 
-SUPPORT char *make_folder(void)
+SUPPORT char *folder; /* of the running test */
+
+SUPPORT int make_folder(void **state)
 {
-    char *folder = strdup("/tmp/gossamer-test-XXXXXX");
-    assert_non_null(folder);
-    assert_non_null(mkdtemp(folder));
-    return folder;
+    (void)state;
+    folder = test_folder_make();
+    return 0;
 }
 
-SUPPORT int remove_item(const char *path, const struct stat *info, int type, struct FTW *at)
+SUPPORT int remove_folder(void **state)
 {
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
+    (void)state;
+    test_folder_remove(folder);
+    return 0;
 }
 
-SUPPORT void remove_folder(char *folder)
+/* "folder/name" of any length, to be freed. */
+SUPPORT char *path_in(const char *within, const char *name)
 {
-    assert_int_equal(nftw(folder, remove_item, 16, FTW_DEPTH | FTW_PHYS), 0);
-    free(folder);
-}
-
-/* "folder/name", to be freed. */
-SUPPORT char *path_in(const char *folder, const char *name)
-{
-    size_t size = strlen(folder) + strlen(name) + 2;
+    size_t size = strlen(within) + strlen(name) + 2;
     char *path = malloc(size);
     assert_non_null(path);
-    snprintf(path, size, "%s/%s", folder, name);
+    snprintf(path, size, "%s/%s", within, name);
     return path;
 }
 
-SUPPORT char *make_subfolder(const char *folder, const char *name)
+SUPPORT char *make_subfolder(const char *within, const char *name)
 {
-    char *path = path_in(folder, name);
+    char *path = path_in(within, name);
     assert_int_equal(mkdir(path, 0700), 0);
     return path;
 }
 
-SUPPORT void write_file(const char *folder, const char *name, const void *bytes, size_t size)
+SUPPORT void write_file(const char *within, const char *name, const void *bytes, size_t size)
 {
-    char *path = path_in(folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    char *path = path_in(within, name);
+    test_file_write(path, bytes, size);
     free(path);
 }
 
-SUPPORT void write_text(const char *folder, const char *name, const char *text)
+SUPPORT void write_text(const char *within, const char *name, const char *text)
 {
-    write_file(folder, name, text, strlen(text));
+    write_file(within, name, text, strlen(text));
 }
 
-SUPPORT void make_link(const char *target, const char *folder, const char *name)
+SUPPORT void make_link(const char *target, const char *within, const char *name)
 {
-    char *path = path_in(folder, name);
+    char *path = path_in(within, name);
     assert_int_equal(symlink(target, path), 0);
     free(path);
 }
@@ -100,11 +85,11 @@ SUPPORT unsigned char *build_file(const char *header, size_t header_size, size_t
     return bytes;
 }
 
-SUPPORT void write_safetensors(const char *folder, const char *name, const char *header, size_t data_size)
+SUPPORT void write_safetensors(const char *within, const char *name, const char *header, size_t data_size)
 {
     size_t size;
     unsigned char *bytes = build_file(header, strlen(header), data_size, &size);
-    write_file(folder, name, bytes, size);
+    write_file(within, name, bytes, size);
     free(bytes);
 }
 

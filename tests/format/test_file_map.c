@@ -11,22 +11,6 @@
 #include <sys/syscall.h>
 #endif
 
-static char *folder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = make_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_folder(folder);
-    return 0;
-}
-
 /* Opens folder/name; `within` NULL or a subfolder's name, "" for the folder. */
 static gs_status open_in(const char *name, const char *within, struct gs_file_map **map,
                          struct gs_error *error)
@@ -523,17 +507,17 @@ static void foreign_signals_go_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(foreign_signals_go_on, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(maps_and_checks, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(same_size_other_time, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_no_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(links_stay_inside, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(links_into_the_hub_cache, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(any_path_opens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(shrinks_under_readers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(many_missing_pages, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(shrinks_among_changing_slots, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_table_is_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(foreign_signals_go_on, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(maps_and_checks, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(same_size_other_time, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_no_file, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(links_stay_inside, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(links_into_the_hub_cache, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(any_path_opens, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(shrinks_under_readers, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(many_missing_pages, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(shrinks_among_changing_slots, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(the_table_is_bounded, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

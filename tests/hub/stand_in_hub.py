@@ -273,7 +273,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             headers["Content_Range"] = f"bytes {begin + shift}-{end - 1 + shift}/{len(data) + more}"
         self.answer(206 if headers else 200, data[begin:begin + room], Content_Length=end - begin, **headers)
         if stalls:
-            time.sleep(10)
+            log = state.log  # a later test has another one
+            time.sleep(60)
+            log.append("stall over")
         if room < end - begin:
             self.close_connection = True
 

@@ -2,31 +2,20 @@
 #ifndef TESTS_TEXT_SUPPORT_TEXT_H
 #define TESTS_TEXT_SUPPORT_TEXT_H
 
-#include "tests/support/check.h"
+#include "tests/support/words.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define O200K_PATH "build/o200k/tokenizer.json"
-
-static inline struct gs_vocab *open_vocab(const char *path)
-{
-    struct gs_vocab *vocab;
-    struct gs_error error = {0};
-    assert_ok(gs_vocab_open(path, &vocab, &error), &error);
-    return vocab;
-}
-
 /* The published vocabulary; the test is skipped, with a line, where it has not been made. */
 static inline struct gs_vocab *open_o200k(void)
 {
-    if (access(O200K_PATH, R_OK) != 0) {
-        printf("  skipped: no " O200K_PATH " (tools/vocab/make_tokenizer.py makes it)\n");
+    if (access(O200K_VOCAB, R_OK) != 0) {
+        printf("  skipped: no " O200K_VOCAB " (tools/vocab/make_tokenizer.py makes it)\n");
         skip();
     }
-    return open_vocab(O200K_PATH);
+    return open_vocab(O200K_VOCAB);
 }
 
 /* Bytes from hexadecimal digits; the caller frees. */
@@ -42,15 +31,6 @@ static inline char *from_hex(const char *hex, size_t *size)
     }
     bytes[*size] = '\0';
     return bytes;
-}
-
-static inline json_t *load_json(const char *path)
-{
-    json_error_t fault;
-    json_t *value = json_load_file(path, JSON_ALLOW_NUL, &fault);
-    if (!value)
-        fail_msg("%s: %s", path, fault.text);
-    return value;
 }
 
 /* Every entry's "utf8_hex" must become its list of ids `key`. */
