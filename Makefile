@@ -377,7 +377,9 @@ $(BUILD)/tests/hub/%: $(BUILD)/tests/hub/%.o $(SUPPORT_OBJ) $(HUB_OBJ) $(BUILD)/
 $(BUILD)/tests/server/%: $(BUILD)/tests/server/%.o $(SUPPORT_OBJ) $(SERVE_OBJ) $(BUILD)/libgossamer.a
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(SERVE_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
 
-check: all check-unit check-campaign $(CUDA_PROGRAMS)
+# What is only compiled comes first: tests would run beside the compiler.
+check: all check-unit check-campaign
+check-unit check-campaign: | $(CUDA_PROGRAMS)
 
 check-unit: $(BUILD)/gossamer $(TEST_BIN)
 	@sh scripts/run-tests.sh $(BUILD) $(TEST_BIN)

@@ -34,8 +34,11 @@ json_t *gs_completion_object(const struct gs_completion *completion, const char 
 void gs_completion_send(struct gs_completion *completion, const char *object, json_t *choice)
 {
     json_t *chunk = gs_completion_object(completion, object);
-    if (chunk && choice)
-        json_object_set_new(chunk, "choices", json_pack("[o]", choice));
+    json_t *choices = choice ? json_pack("[o]", choice) : NULL;
+    if (json_object_set_new(chunk, "choices", choices) != 0) { /* it took them all the same */
+        json_decref(chunk);
+        chunk = NULL;
+    }
     if (chunk && completion->include_usage)
         json_object_set_new(chunk, "usage", json_null());
     gs_stream_json(completion->exchange, NULL, chunk);

@@ -324,8 +324,12 @@ void gs_stream_text(struct gs_exchange *exchange, const char *event, const char 
 void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *data)
 {
     struct gs_buffer text = {0};
-    if (!gs_exchange_gone(exchange) && data && print_json(&text, data) == GS_OK)
-        gs_stream_text(exchange, event, text.data, text.size);
+    if (!gs_exchange_gone(exchange)) {
+        if (data && print_json(&text, data) == GS_OK)
+            gs_stream_text(exchange, event, text.data, text.size);
+        else /* a stream that lacks a part would be taken for whole */
+            gs_exchange_leave(exchange);
+    }
     gs_buffer_free(&text);
     json_decref(data);
 }

@@ -479,8 +479,10 @@ void gs_scheduler_step(struct gs_scheduler *s)
         return;
     }
     struct gs_sequence *lone = find_lone(s);
-    if (lone && run_ahead(s, lone))
+    if (lone && run_ahead(s, lone)) {
+        s->earned = 0.0; /* no prompt was there to earn it */
         return;
+    }
     add_decoding(s, &step);
     add_prompts(s, &step);
     if (step.n_item == 0)

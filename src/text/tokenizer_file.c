@@ -35,11 +35,9 @@ static gs_status expect(struct gs_json_reader *reader, enum gs_json_event wanted
 }
 
 /*
- * A key of the vocabulary that is an added token's text. A special one stays out of the table of ordinary
- * tokens, so that no literal text can become it.
+ * The next event: is it another entry, not the `end` of what holds them? False where *status is a failure
+ * too.
  */
-/* The next event: is it another entry, not the `end` of what holds them? False where *status is a failure
- * too. */
 static bool next_entry(struct gs_json_reader *reader, enum gs_json_event end, enum gs_json_event *event,
                        gs_status *status, struct gs_error *error)
 {
@@ -47,6 +45,10 @@ static bool next_entry(struct gs_json_reader *reader, enum gs_json_event end, en
     return *status == GS_OK && *event != end;
 }
 
+/*
+ * A key of the vocabulary that is an added token's text. A special one stays out of the table of ordinary
+ * tokens, so that no literal text can become it.
+ */
 static gs_status read_added_entry(struct loader *loader, struct gs_json_reader *reader,
                                   const struct gs_added_token *token, bool *keep, struct gs_error *error)
 {

@@ -49,7 +49,7 @@ static struct tiny_model *make_model(void)
 static void bits_do_not_depend_on_chunks_or_threads(void **state)
 {
     (void)state;
-    static const size_t pieces[] = {512, 1, 3, 64, 257};
+    static const size_t pieces[] = {512, 1, 3, 64, 257, 16, 29};
     struct tiny_model *model = make_model();
     int32_t tokens[N_TOKENS];
     make_tokens(tokens, 1);

@@ -161,22 +161,6 @@ enum {
     CHOSEN = 13,
 };
 
-static uint64_t resident_bytes(const struct gs_file_map *map)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (map->size + page - 1) / page, count = 0;
-    unsigned char *in_core = malloc(n);
-    assert_non_null(in_core);
-#if defined(__APPLE__)
-    assert_int_equal(mincore((void *)(uintptr_t)map->data, map->size, (char *)in_core), 0);
-#else
-    assert_int_equal(mincore((void *)(uintptr_t)map->data, map->size, in_core), 0);
-#endif
-    for (size_t i = 0; i < n; i++)
-        count += in_core[i] & 1;
-    free(in_core);
-    return count * page;
-}
-
 /* Whole pages outside the slices become unreadable: whoever touches one dies. */
 static void forbid_the_rest(const struct gs_measure_expert *one)
 {
@@ -237,7 +221,8 @@ static void only_the_experts_pages_are_read(void **state)
     assert_ok(gs_checkpoint_open(path.text, &checkpoint, &error), &error);
     assert_ok(gs_measure_kernel_find(names[0], &kernel, &error), &error);
     assert_ok(gs_measure_expert_find(checkpoint, kernel, 3, CHOSEN, &one, &error), &error);
-    assert_true(resident_bytes(one.slices[0].file) <= slack);
+    const struct gs_file_map *map = one.slices[0].file;
+    assert_true(test_resident_bytes(map->data, map->size) <= slack);
 
     for (size_t i = 0; i < one.n_slices; i++)
         gs_slice_fetch(&one.slices[i]);
@@ -249,7 +234,7 @@ static void only_the_experts_pages_are_read(void **state)
     assert_ok(gs_measure_product(measure, &one.matrix, 1, (const float *const[]){in}, GS_MEASURE_SCALAR,
                                  (float *const[]){out}, &seconds, &error),
               &error);
-    uint64_t resident = resident_bytes(one.slices[0].file);
+    uint64_t resident = test_resident_bytes(map->data, map->size);
     assert_true(resident >= one.bytes); /* the control: the count does see what was read */
     assert_true(resident <= one.bytes + slack);
 

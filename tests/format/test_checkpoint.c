@@ -6,7 +6,6 @@
 #include "format/shard_index.h"
 
 #include <fcntl.h>
-#include <time.h>
 
 #define HF    "model.embed_tokens.weight"
 #define ORIG  "embedding.weight"
@@ -479,18 +478,15 @@ static void large_file_opens_at_once(void **state)
         free(path);
         skip(); /* a file system without such files */
     }
-    struct timespec begin, end;
     struct gs_checkpoint *checkpoint;
     struct gs_error error;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
     gs_status status = gs_checkpoint_open(path, &checkpoint, &error);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
     if (status != GS_OK)
         fail_msg("%s", error.message);
-    assert_true((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000 <
-                3000); /* reading it takes more */
     const struct gs_tensor *tensor = gs_checkpoint_find(checkpoint, HF);
     assert_true(tensor->bytes == bytes);
+    /* The header and what was read ahead: no clock says as surely that the rest was not read. */
+    assert_true(test_resident_bytes(tensor->data, bytes) < bytes / 50);
     assert_int_equal(tensor->data[bytes - 1], 0);
     gs_checkpoint_close(checkpoint);
     free(path);

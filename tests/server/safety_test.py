@@ -248,7 +248,9 @@ def test_a_damaged_chunk_behind_100_continue(demo):
         connection.sendall(head(b"", b"Transfer-Encoding: chunked", b"Expect: 100-continue"))
         said = b""
         while not said.endswith(b"\r\n\r\n"):
-            said += connection.recv(4096)
+            part = connection.recv(4096)
+            assert part, said
+            said += part
         assert said == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b"3\r\nabc\r\nhello\r\n")
         answer = b""

@@ -253,25 +253,34 @@ static void rows_say_what_steps_say(void **state)
     }
 }
 
-/* A token that the backend cannot tell is drawn from its logits. */
+/* `in_doubt` as the backend has it. */
+static struct heard *hear_one(bool ahead, float temperature, size_t in_doubt)
+{
+    struct heard *heard = make_heard();
+    struct gs_scheduler *scheduler = open_scheduler(ahead);
+    struct gs_request *request = make_request(PROMPT);
+    request->sampling.temperature = temperature;
+    backend.in_doubt = (int64_t)in_doubt;
+    ask(scheduler, heard, request);
+    gs_scheduler_close(scheduler);
+    return heard;
+}
+
+/* A token that the backend cannot tell is drawn from its logits, by the draw that was this token's. */
 static void what_is_in_doubt_is_drawn(void **state)
 {
     (void)state;
-    struct heard *plain = make_heard();
-    struct gs_scheduler *scheduler = open_scheduler(false);
-    ask(scheduler, plain, make_request(PROMPT));
-    gs_scheduler_close(scheduler);
-    size_t before = plain->usage.prompt;
-    for (size_t at = before + 1; at < before + 20; at++) { /* the first of a row, and within */
-        struct heard *heard = make_heard();
-        scheduler = open_scheduler(true);
-        backend.in_doubt = (int64_t)at;
-        ask(scheduler, heard, make_request(PROMPT));
-        gs_scheduler_close(scheduler);
-        assert_same(plain, heard);
-        free_heard(heard);
+    for (int t = 0; t < 2; t++) {
+        struct heard *plain = hear_one(false, (float)t, 0);
+        size_t before = plain->usage.prompt;
+        assert_true(plain->usage.completion >= 8);
+        for (size_t at = before + 1; at < before + 20; at++) { /* the first of a row, and within */
+            struct heard *heard = hear_one(true, (float)t, at);
+            assert_same(plain, heard);
+            free_heard(heard);
+        }
+        free_heard(plain);
     }
-    free_heard(plain);
 }
 
 /* What lies behind a stop is no part of the timeline that is kept: who goes on finds as much of it. */

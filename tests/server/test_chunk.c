@@ -105,6 +105,13 @@ static void a_chunk_that_cannot_be_is_cut(void **state)
     assert_true(gs_exchange_gone(exchange));
     gs_chunk_free(&chunk);
     gs_exchange_release(exchange);
+
+    exchange = gs_exchange_make(NULL); /* nor by a tree that there was no memory for */
+    assert_non_null(exchange);
+    gs_stream_json(exchange, NULL, NULL);
+    assert_int_equal(exchange->out.size, 0);
+    assert_true(gs_exchange_gone(exchange));
+    gs_exchange_release(exchange);
 }
 
 int main(void)

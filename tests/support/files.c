@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,4 +65,23 @@ char *test_file_read(const char *path, size_t *size)
     if (size)
         *size = (size_t)length;
     return bytes;
+}
+
+uint64_t test_resident_bytes(const void *bytes, size_t size)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)bytes % page;
+    const size_t n = (before + size + page - 1) / page;
+    void *begin = (void *)((uintptr_t)bytes - before);
+    unsigned char *in_core = malloc(n);
+    uint64_t count = 0;
+    assert_non_null(in_core);
+#if defined(__APPLE__)
+    assert_int_equal(mincore(begin, n * page, (char *)in_core), 0);
+#else
+    assert_int_equal(mincore(begin, n * page, in_core), 0);
+#endif
+    for (size_t i = 0; i < n; i++)
+        count += in_core[i] & 1u;
+    free(in_core);
+    return count * page;
 }

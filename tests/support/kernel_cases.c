@@ -243,6 +243,43 @@ static void call_swiglu(const struct kernel_run *run, const struct kernel_varian
     variant->fast->swiglu(run->x[0], run->shape.n, 7.0f, 1.702f, (float *)(void *)run->out);
 }
 
+static size_t activated_size(const struct kernel_run *run)
+{
+    return run->shape.n_x * gs_q8_chunk_count(run->shape.n) * sizeof(struct gs_q8_chunk);
+}
+
+/* Blocks of 32 units of n_x rows, as tiles leave them. */
+static void prepare_activate(struct kernel_run *run)
+{
+    size_t n_floats = 2 * run->shape.n * run->shape.n_x;
+    float *gate_up = guarded_floats(run, n_floats);
+    for (size_t i = 0; i < n_floats; i++)
+        gate_up[i] *= 12.0f;
+    run->x[0] = gate_up;
+    run->w = guarded_floats(run, 2 * run->shape.n);
+    run->work = guarded(run, activated_size(run));
+    set_out(run, run->shape.n_x * run->shape.n * sizeof(float));
+}
+
+/* The output: q * scale of all rows, block by block, in the order of a chunk. */
+static void call_activate(const struct kernel_run *run, const struct kernel_variant *variant)
+{
+    size_t n_x = run->shape.n_x, n_blocks = run->shape.n / 32, stride = gs_q8_chunk_count(run->shape.n);
+    struct gs_q8_chunk *chunks = run->work;
+    float *out = (float *)(void *)run->out;
+    memset(chunks, 0, activated_size(run));
+    for (size_t b = 0; b < n_blocks; b++) {
+        struct gs_activation how = {7.0f, 1.702f, GS_Q8_PAIRS, b};
+        variant->fast->activate_q8(&how, run->x[0] + 64 * b * n_x, run->w + 64 * b, n_x, chunks, stride);
+    }
+    for (size_t t = 0; t < n_x; t++, chunks += stride)
+        for (size_t i = 0; i < run->shape.n; i++) {
+            const struct gs_q8_chunk *chunk = &chunks[i / GS_Q8_CHUNK];
+            size_t block = i / 32 % 4, at = i % 32;
+            *out++ = (float)chunk->q[at / 16 * 64 + block * 16 + at % 16] * chunk->scale[4 * block];
+        }
+}
+
 /* The output begins as another row. */
 static void prepare_add(struct kernel_run *run)
 {
@@ -255,6 +292,24 @@ static void call_add(const struct kernel_run *run, const struct kernel_variant *
 {
     memcpy(run->out, run->w, run->out_size);
     variant->fast->add_scaled((float *)(void *)run->out, run->x[0], 0.3f, run->shape.n);
+}
+
+/* n_x rows that begin as others. */
+static void prepare_bias(struct kernel_run *run)
+{
+    run->stride = run->shape.n + next_random(run) % 5;
+    run->w = guarded_floats(run, run->shape.n);
+    for (size_t t = 0; t < run->shape.n_x; t++)
+        run->x[t] = guarded_floats(run, run->shape.n);
+    set_out(run, ((run->shape.n_x - 1) * run->stride + run->shape.n) * sizeof(float));
+}
+
+static void call_bias(const struct kernel_run *run, const struct kernel_variant *variant)
+{
+    float *out = (float *)(void *)run->out;
+    for (size_t t = 0; t < run->shape.n_x; t++)
+        memcpy(out + t * run->stride, run->x[t], run->shape.n * sizeof *out);
+    variant->fast->add_bias(out, run->stride, run->shape.n_x, run->w, run->shape.n);
 }
 
 /* Three heads of 2n. */
@@ -429,6 +484,7 @@ static double attention_count(const struct kernel_shape *s)
 /* ---------------------------------------------------------------- the table */
 
 #define ROWS      KERNEL_MAX_ROWS
+#define ACTIVATED 0.1  /* an activation may be rounded to the number beside it */
 #define ATTENTION 4e-3 /* a probability may be rounded to the other bfloat16 beside it */
 
 const struct kernel_case kernel_cases[] = {
@@ -445,7 +501,9 @@ const struct kernel_case kernel_cases[] = {
     {"round_bf16", true, 0, 1, 1, 1, prepare_round, call_round, float_bytes, element_count},
     {"rms_norm", false, 1e-5, 1, 1, 1, prepare_norm, call_norm, pair_bytes, element_count},
     {"swiglu", false, 1e-5, 1, 1, 1, prepare_swiglu, call_swiglu, pair_bytes, element_count},
+    {"activate_q8", false, ACTIVATED, 32, 1, 13, prepare_activate, call_activate, pair_bytes, product_count},
     {"add_scaled", true, 0, 1, 1, 1, prepare_add, call_add, pair_bytes, element_count},
+    {"add_bias", true, 0, 1, 1, 13, prepare_bias, call_bias, float_bytes, product_count},
     {"rotate", true, 0, 1, 1, 1, prepare_rotate, call_rotate, float_bytes, element_count},
     {"mxfp4_q8", false, 2e-5, 32, ROWS, 40, prepare_mxfp4, call_mxfp4, mxfp4_bytes, product_count},
     {"mxfp4_q8, GGUF", false, 2e-5, 32, ROWS, 40, prepare_mxfp4_gguf, call_mxfp4, mxfp4_bytes, product_count},

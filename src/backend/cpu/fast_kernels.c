@@ -68,7 +68,7 @@ size_t gs_fast_work_bytes(size_t n)
 {
     /* Weights of 8 bits: at most a byte each, and a block a scale; two sides of 16 rows of whole registers;
      * then 16 vectors as AMX takes them, and a tile of sums. Of 16 bits, which is more: two sides, and a
-     * register's room at the end of each lane. */
+     * register's room at the end of each lane; or 32 vectors side by side. */
     size_t n_blocks = (n + 31) / 32;
     return (n_blocks + 1) * 32 * sizeof(uint16_t) * GS_FAST_TILE_ROWS;
 }

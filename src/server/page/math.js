@@ -209,6 +209,8 @@ class Reader {
     this.at++;
     const index = this.row(TO_BRACKET);
     this.at++;
+    // Browsers make each root in an index twice as high as the last: twenty would be a million pixels.
+    if (index.matches("mroot") || index.querySelector("mroot")) throw new Unknown();
     return make("mroot", {}, this.argument(), index);
   }
 
