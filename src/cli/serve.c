@@ -243,8 +243,10 @@ static gs_status configure(struct serve *serve, const char *model, struct gs_err
     c->max_body = (uint64_t)s->max_body_mib << 20;
     c->cache_by_key = s->cache_by_key;
     c->cache_folder = s->cache_folder;
-    c->cache_folder_bytes = (uint64_t)(s->cache_folder_mib >= 0 ? s->cache_folder_mib : 4096) << 20;
-    c->cache_folder_seconds = s->cache_folder_seconds >= 0 ? (double)s->cache_folder_seconds : 10.0;
+    if (s->cache_folder_mib >= 0)
+        c->cache_folder_bytes = (uint64_t)s->cache_folder_mib << 20;
+    if (s->cache_folder_seconds >= 0)
+        c->cache_folder_seconds = (double)s->cache_folder_seconds;
     if (s->cache_mib >= 0)
         c->cache_bytes = (uint64_t)s->cache_mib << 20;
     c->log = s->quiet ? NULL : log_line;

@@ -409,12 +409,13 @@ static void advance(struct gs_scheduler *s, struct gs_sequence *q)
 
 /* ---------------------------------------------------------------- a lone stream */
 
-/* The one sequence that runs, if it decodes and nobody waits. */
+/* The one sequence that runs, if it decodes, nobody waits, and the backend can go on by itself. */
 static struct gs_sequence *find_lone(const struct gs_scheduler *s)
 {
     struct gs_sequence *q = s->n_sequence == 1 ? s->sequences : NULL;
     bool lone = q && q->decodes && !q->ended && !q->in_doubt && q->pending >= 0 &&
-                atomic_load(&s->options.metrics->waiting) == 0;
+                atomic_load(&s->options.metrics->waiting) == 0 &&
+                gs_engine_has_chains(s->options.engine, false);
     return lone ? q : NULL;
 }
 

@@ -1,30 +1,13 @@
 /* Which GGUF files a path means, and the parts of one: src/format/locate.c and checkpoint.c. */
 #include "format/checkpoint.h"
 #include "format/locate.h"
-#include "tests/support/check.h"
-#include "tests/support/files.h"
+#include "tests/format/files.h"
 #include "tests/support/tiny_gguf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char *folder;
-
-static int make(void **state)
-{
-    (void)state;
-    folder = test_folder_make();
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    test_folder_remove(folder);
-    return 0;
-}
 
 /* A file with one tensor of this name, and part `number` of `count` by its metadata if count > 0. */
 static void write_gguf(const char *name, const char *tensor, unsigned number, unsigned count)
@@ -217,14 +200,14 @@ static void changes_are_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_file, make, unmake),
-        cmocka_unit_test_setup_teardown(several_files, make, unmake),
-        cmocka_unit_test_setup_teardown(safetensors_come_first, make, unmake),
-        cmocka_unit_test_setup_teardown(parts_of_one, make, unmake),
-        cmocka_unit_test_setup_teardown(a_part_under_another_name, make, unmake),
-        cmocka_unit_test_setup_teardown(files_that_are_none, make, unmake),
-        cmocka_unit_test_setup_teardown(links, make, unmake),
-        cmocka_unit_test_setup_teardown(changes_are_noticed, make, unmake),
+        cmocka_unit_test_setup_teardown(one_file, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(several_files, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(safetensors_come_first, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(parts_of_one, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_part_under_another_name, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(files_that_are_none, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(links, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(changes_are_noticed, make_folder, remove_folder),
     };
     return cmocka_run_group_tests_name("format/gguf_checkpoint", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Fetching against a hub that lies, stalls, cuts off and redirects: what arrives is right, or nothing does.
  */
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "hub/pull.h"
 #include "tests/hub/stand_in.h"
@@ -368,7 +369,9 @@ static void stops_on_request(void **state)
     scene->options.stall_seconds = 60.0;
     stand_in_tell(&hub, "fault stall 1"); /* in the middle of the first shard */
     scene->cancel_at = 2000;
+    double began = gs_clock_seconds();
     assert_int_equal(pull(scene), GS_CANCELLED);
+    assert_true(gs_clock_seconds() - began < 2.0);
     assert_int_equal(count_requests("stall over"), 0); /* its minute was not waited for */
     expect_no_shard(scene);
     scene->cancel_at = 0;
@@ -388,10 +391,12 @@ static void gets_over_short_answers(void **state)
 static void gives_up_stalled_connections(void **state)
 {
     struct scene *scene = *state;
+    double began = gs_clock_seconds();
     stand_in_tell(&hub, "fault stall 2");
     assert_ok(pull(scene), &error);
     expect_complete(scene);
     assert_non_null(strstr(scene->waited, "too slow"));
+    assert_true(gs_clock_seconds() - began < 8.0);
     assert_int_equal(count_requests("stall over"), 0);
 }
 

@@ -126,9 +126,9 @@ GS_DEVICE void fetch_router(const struct gs_gpu_args &args, struct choice_shared
 {
     int n = GS_DECODE_ROUTER_SUMS * args.dims.n_expert / 2;
     if (gs_thread() < n)
-        copy_16(shared_address(sums->of + 2 * gs_thread()), router_sums(args) + 2 * gs_thread());
+        copy_async_16(shared_address(sums->of + 2 * gs_thread()), router_sums(args) + 2 * gs_thread());
     if (gs_thread() == n)
-        copy_16(shared_address(block->unit), router_unit_at(args));
+        copy_async_16(shared_address(block->unit), router_unit_at(args));
 }
 
 /* A lane's experts, LANE of them from LANE * lane on. n_expert is a multiple of LANE. */

@@ -17,16 +17,12 @@
 
 #include "backend/gpu/decode_launch.h"
 #include "backend/gpu/gpu.h"
+#include "backend/gpu/shared_memory.cuh"
 
 #define WARPS   GS_DECODE_WARPS
 #define THREADS (GS_DECODE_WARPS * 32)
 
 /* ---------------------------------------------------------------- memory */
-
-GS_DEVICE uint32_t shared_address(const void *pointer)
-{
-    return (uint32_t)__cvta_generic_to_shared(pointer);
-}
 
 GS_DEVICE void barrier_init(uint32_t bar)
 {
@@ -84,20 +80,6 @@ GS_DEVICE uint64_t policy_read_once(void)
     return policy;
 }
 
-GS_DEVICE void barrier_wait(uint32_t bar, uint32_t phase)
-{
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra finished;\n"
-                 "bra again;\n"
-                 "finished:\n"
-                 "}" ::"r"(bar),
-                 "r"(phase)
-                 : "memory");
-}
-
 /* True in one lane of the warp, always the same; all lanes call it. */
 GS_DEVICE bool elect_lane(void)
 {
@@ -137,18 +119,7 @@ GS_DEVICE float load_shared_float(uint32_t at)
     return gs_float_of_bits(load_shared_4(at));
 }
 
-/* 16 bytes from L2 to shared memory, for the thread that asks: copies_wait waits for all of its copies. */
-GS_DEVICE void copy_16(uint32_t to, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-/* 4 bytes, by way of the L1 cache: for what no kernel writes. */
-GS_DEVICE void copy_4(uint32_t to, const void *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-
+/* For all of this thread's copy_async_16 and copy_async_4. */
 GS_DEVICE void copies_wait(void)
 {
     asm volatile("cp.async.wait_all;" ::: "memory");

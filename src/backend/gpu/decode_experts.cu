@@ -369,7 +369,7 @@ GS_DEVICE void fetch_down_bias(const struct gs_gpu_args &args, struct expert_sha
     uint32_t to = shared_address(down_bias_of(block));
 #pragma unroll
     for (int k = 0; k < ACTIVE; k++)
-        copy_4(to + (uint32_t)(k * DOWN_ROWS * 4),
+        copy_async_4(to + (uint32_t)(k * DOWN_ROWS * 4),
                args.w.down.bias + (of_slot(route, k) * (uint32_t)args.dims.d_model + (uint32_t)row));
 }
 

@@ -11,29 +11,15 @@
 #include "backend/gpu/gpu.h"
 #include "backend/gpu/kernels.h"
 #include "backend/gpu/prefill_launch.h"
+#include "backend/gpu/shared_memory.cuh"
 
 #define TILE_K           64 /* columns of a shared-memory tile: 128 bytes of bfloat16 */
 #define TILE_BYTES(rows) ((rows)*TILE_K * 2)
-
-GS_DEVICE uint32_t shared_address(const void *pointer)
-{
-    return (uint32_t)__cvta_generic_to_shared(pointer);
-}
 
 /* Where 16-byte chunk `chunk` (0 ... 7) of row `row` lies in a tile: the 128-byte swizzle of the hardware. */
 GS_DEVICE uint32_t tile_offset(int row, int chunk)
 {
     return (uint32_t)(row * 128 + ((chunk ^ (row & 7)) << 4));
-}
-
-GS_DEVICE void copy_async_16(uint32_t shared, const void *global)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
-}
-
-GS_DEVICE void copy_async_4(uint32_t shared, const void *global)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
 GS_DEVICE void copy_commit(void)

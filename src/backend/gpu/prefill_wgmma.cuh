@@ -60,20 +60,6 @@ GS_DEVICE void barrier_arrive_after_copies(uint32_t barrier)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-GS_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity)
-{
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra finished;\n"
-                 "bra again;\n"
-                 "finished:\n"
-                 "}\n" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
 /* A barrier of one warpgroup; ids 1 ... 15. */
 GS_DEVICE void warpgroup_sync(int id)
 {
