@@ -1,4 +1,5 @@
-# gossamer: GNU Make. Targets: all (default), demo, check, check-server, oracle, asan, lint, fuzz, bench, install, clean.
+# gossamer: GNU Make. Targets: all (default), demo, programs, check, check-server, oracle, asan, lint, fuzz, bench, install,
+# clean.
 #
 #   make BUILD=dir      build somewhere else        make CC=clang      another compiler
 #   make CFLAGS='-O0 -g'                            make WERROR=1      warnings are errors
@@ -193,7 +194,7 @@ FUZZ_BIN     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 BENCH_SRC    := $(wildcard bench/bench_*.c)
 BENCH_BIN    := $(BENCH_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all demo check check-unit check-campaign check-server oracle asan lint lint-layers format fuzz bench install clean
+.PHONY: all demo programs check check-unit check-campaign check-server oracle asan lint lint-layers format fuzz bench install clean
 .SECONDARY:
 
 all: $(BUILD)/gossamer $(BUILD)/libgossamer.a
@@ -349,11 +350,12 @@ $(GPU_SIM)/libgpusim$(1).so: $(GPU_SIM)/kernels$(1).o $(GPU_SIM)/sim$(1).o $(GPU
 endef
 $(foreach w,32 64,$(eval $(call gpu_sim_rules,$(w))))
 
+# Without optimisation: twelve of them are compiled, and a fault is one either way.
 define gpu_sim_fault_rules
 $(GPU_SIM)/kernels$(1)-$(2).o: tests/gpu_sim/kernels.cc src/backend/gpu/simple.cu tests/gpu_sim/faults.sh
 	@mkdir -p $$(@D)
 	@sh tests/gpu_sim/faults.sh $(2) src/backend/gpu/simple.cu > $$(@:.o=.cu)
-	$$(call say,c++,$$<\ $(1) $(2))$$(GPU_SIM_CXX) $$(GPU_SIM_CXX_FLAGS) -DGS_GPU_SIM=$(1) \
+	$$(call say,c++,$$<\ $(1) $(2))$$(GPU_SIM_CXX) $$(GPU_SIM_CXX_FLAGS) -O0 -DGS_GPU_SIM=$(1) \
 	    -DGPU_SIM_SIMPLE='"$$(abspath $$(@:.o=.cu))"' -c $$< -o $$@
 $(GPU_SIM)/libgpusim$(1)-$(2).so: $(GPU_SIM)/kernels$(1)-$(2).o $(GPU_SIM)/sim$(1).o $(GPU_SIM)/fiber.pic.o \
                                   $(GPU_SIM)/guard.pic.o
@@ -377,6 +379,11 @@ $(BUILD)/tests/hub/%: $(BUILD)/tests/hub/%.o $(SUPPORT_OBJ) $(HUB_OBJ) $(BUILD)/
 $(BUILD)/tests/server/%: $(BUILD)/tests/server/%.o $(SUPPORT_OBJ) $(SERVE_OBJ) $(BUILD)/libgossamer.a
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(SERVE_LIBS) $(LIBS) $(CMOCKA_LIBS) -o $@
 
+# All that check and oracle run or only compile.
+ORACLE_BIN := $(addprefix $(BUILD)/tests/,golden/test_golden golden/test_golden_tables text/tokenize_driver \
+                format/safetensors_driver chat/schema_driver)
+programs: all $(TEST_BIN) $(ORACLE_BIN) $(CUDA_PROGRAMS) $(BUILD)/tests/server/load_client
+
 # What is only compiled comes first: tests would run beside the compiler.
 check: all check-unit check-campaign
 check-unit check-campaign: | $(CUDA_PROGRAMS)
@@ -392,7 +399,7 @@ check-campaign: $(BUILD)/gossamer
 
 # The server with real clients: needs build/venv (scripts/setup.sh --server). LOAD_SECONDS and LOAD_STREAMS
 # lengthen the load test (docs/server.md).
-check-server: $(BUILD)/gossamer
+check-server: $(BUILD)/gossamer $(BUILD)/tests/server/load_client
 	GOSSAMER=$(abspath $(BUILD)/gossamer) $(PYTHON) -m pytest -q -p no:cacheprovider tests/server
 
 # AddressSanitizer and UndefinedBehaviorSanitizer over the same tests, in a build folder of their own.
@@ -402,8 +409,7 @@ asan:
 	    check-unit
 
 # The goldens made anew by transformers and compared with the committed ones and with gossamer.
-oracle: all $(addprefix $(BUILD)/tests/,golden/test_golden golden/test_golden_tables text/tokenize_driver \
-        format/safetensors_driver chat/schema_driver)
+oracle: all $(ORACLE_BIN)
 	$(PYTHON) tools/oracle/check_live.py --gossamer $(BUILD)/gossamer
 	$(PYTHON) tests/text/compare_tokenizers.py --driver $(BUILD)/tests/text/tokenize_driver 20000 1
 	$(PYTHON) tests/format/compare_safetensors.py $(BUILD)/tests/format/safetensors_driver

@@ -11,7 +11,7 @@ out=${1:-build/hip}
 mkdir -p "$out"
 
 known="" compiler=""
-for arch in gfx906 gfx908 gfx90a gfx942 gfx1030 gfx1100 gfx1151 gfx1201; do
+for arch in gfx906 gfx908 gfx1030 gfx1151; do
     found=$(sh scripts/find-hip.sh "$arch")
     if [ -n "$found" ]; then
         compiler=$found known="$known $arch"

@@ -51,11 +51,12 @@ apt_has() {
     apt-cache show "$1" >/dev/null 2>&1
 }
 
-# venv_install FOLDER REQUIREMENTS: packages into a virtual environment, made if need be; a second try here too.
+# venv_install FOLDER REQUIREMENTS: packages into a virtual environment, made if need be; a second try here too. What is
+# imported is compiled then: of most files that will never be.
 venv_install() {
     test -x "$1/bin/python" || { mkdir -p build; python3 -m venv "$1"; }
-    "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" ||
-        { sleep 5; "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"; }
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r "$2" ||
+        { sleep 5; "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r "$2"; }
 }
 
 if command -v apt-get >/dev/null; then
