@@ -4,31 +4,34 @@
 #   scripts/check-macos.sh [BUILD]      BUILD: where to build (build/macos)
 #
 # For arm64 and x86_64 the library and the program are built by clang with macOS's headers (the Python package ziglang),
-# warnings being errors, without curl, libedit and libmicrohttpd; what uses those three is compiled only. jansson is
-# compiled from its Debian source. scripts/setup.sh --macos fetches both. Exit code 2 where one is missing.
+# warnings being errors and without optimisation, which finds no more of them, without curl, libedit and libmicrohttpd;
+# what uses those three is compiled only. jansson is compiled from its Debian source. scripts/setup.sh --macos fetches
+# both. Exit code 2 where one is missing.
 set -eu
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${1:-build/macos}")
 python=build/venv/bin/python
-root=$PWD
 jobs=$(getconf _NPROCESSORS_ONLN)
 
 fail() { echo "macos: $*" >&2; exit 1; }
 lacks() { echo "macos: $* (scripts/setup.sh --macos installs it)" >&2; exit 2; }
 
-$python -m ziglang version >/dev/null 2>&1 || lacks "the Python package ziglang is not in build/venv"
+# The program itself: Python would be started once more for each file.
+zig=$($python -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))' 2>/dev/null) ||
+    lacks "the Python package ziglang is not in build/venv"
 source=$(find build/jansson -maxdepth 1 -type d -name 'jansson-*' 2>/dev/null | head -n 1)
 [ -n "$source" ] || lacks "there is no source of jansson in build/jansson"
 readobj=$(command -v llvm-readobj-19 || command -v llvm-readobj) || lacks "llvm-readobj is not there"
 ZIG_GLOBAL_CACHE_DIR=$build/cache ZIG_LOCAL_CACHE_DIR=$build/cache
 export ZIG_GLOBAL_CACHE_DIR ZIG_LOCAL_CACHE_DIR
 
-# write_tools: ar and cc of the target. zig's way to name an instruction set is not clang's.
+# write_tools: ar and cc of the target. zig's way to name an instruction set is not clang's, and it adds a sanitizer where
+# nothing is optimised.
 write_tools() {
     mkdir -p "$folder"
     cat >"$folder/ar.new" <<END
 #!/bin/sh
-exec $root/$python -m ziglang ar "\$@"
+exec "$zig" ar "\$@"
 END
     cat >"$folder/cc.new" <<END
 #!/bin/sh
@@ -39,7 +42,7 @@ for argument; do
     esac
     set -- "\$@" "\$argument"
 done
-exec $root/$python -m ziglang cc -target $target-macos.13.0 "\$@"
+exec "$zig" cc -target $target-macos.13.0 -fno-sanitize=undefined "\$@"
 END
     for tool in ar cc; do
         chmod +x "$folder/$tool.new"
@@ -59,7 +62,7 @@ build_jansson() {
     objects=""
     for file in "$source"/src/*.c; do
         object=$1/$(basename "$file" .c).o
-        "$folder/cc" -O2 -I"$1" -DHAVE_CONFIG_H -DUSE_URANDOM -c "$file" -o "$object"
+        "$folder/cc" -I"$1" -DHAVE_CONFIG_H -DUSE_URANDOM -c "$file" -o "$object"
         objects="$objects $object"
     done
     # shellcheck disable=SC2086
@@ -80,7 +83,7 @@ compile_only() {
         done
     done
     [ -n "$(ls "$folder/headers")" ] || { echo "macos: $file is not compiled: $1 is not here"; return 0; }
-    "$folder/cc" -O1 -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. -I"$folder/jansson" -isystem "$folder/headers" \
+    "$folder/cc" -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -I. -I"$folder/jansson" -isystem "$folder/headers" \
         -DGS_HAVE_LIBEDIT=1 -Wall -Wextra -Werror -c "$file" -o "$folder/compiled.o" || fail "$file does not compile for $target"
 }
 
@@ -97,14 +100,14 @@ compile_tests() {
 # build MAKE-ARGUMENTS...
 build() {
     make -j"$jobs" BUILD="$folder" CC="$folder/cc" AR="$folder/ar" PKG_CONFIG="PKG_CONFIG_LIBDIR=$folder/jansson pkg-config" \
-        CMOCKA_CFLAGS="-isystem $folder/cmocka" PULL=no EDIT=no SERVE=no CUDA=no HIP=no WERROR=1 CFLAGS=-O1 "$@" >"$folder/build.log" 2>&1 ||
+        CMOCKA_CFLAGS="-isystem $folder/cmocka" PULL=no EDIT=no SERVE=no CUDA=no HIP=no WERROR=1 CFLAGS=-O0 "$@" >"$folder/build.log" 2>&1 ||
         { cat "$folder/build.log"; fail "gossamer does not build for $target"; }
 }
 
 # A program that calls what Linux alone has must not link: otherwise linking would say nothing.
 control() {
     printf 'unsigned long getauxval(unsigned long);\nint main(void) { return (int)getauxval(16); }\n' >"$folder/control.c"
-    if "$folder/cc" -O1 "$folder/control.c" -o "$folder/control" 2>/dev/null; then
+    if "$folder/cc" "$folder/control.c" -o "$folder/control" 2>/dev/null; then
         fail "the control, a call of getauxval, links for $target: then linking proves nothing"
     fi
 }

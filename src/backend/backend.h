@@ -9,6 +9,7 @@
 #define GS_BACKEND_BACKEND_H
 
 #include "base/buffer.h"
+#include "base/threads.h"
 #include "model/weights.h"
 #include "model/yarn.h"
 
@@ -221,7 +222,8 @@ struct gs_backend {
 
     /*
      * Row `row` [n_vocab] of those that the last forward was wanted something of, in the order of steps and
-     * tokens; of a GS_WANT_TOKEN row they are fetched by this call. NULL: no such row, or not to be had.
+     * tokens, each in a place of its own until the next forward or chain; of a GS_WANT_TOKEN row they are
+     * fetched by this call. NULL: no such row, or not to be had.
      */
     const float *(*logits)(struct gs_device *device, size_t row);
 
@@ -231,6 +233,9 @@ struct gs_backend {
      * docs/sampling.md can tell them apart; or there were too many rows.
      */
     int32_t (*chosen)(const struct gs_device *device, size_t row);
+
+    /* As gs_threads_run, on the device's threads, while no other call is under way. NULL: it has none. */
+    void (*share)(struct gs_device *device, gs_task_fn *fn, void *user, size_t n_items);
 
     /* fn NULL: off. */
     void (*tap)(struct gs_device *device, gs_tap_fn *fn, void *user);

@@ -42,7 +42,11 @@ struct fiber {
 struct wave {
     int first, n; /* fibers */
     enum { RUNNABLE, WAITING, ENDED } state;
-    uint64_t alive; /* lanes that had not returned when the wave last met */
+    uint64_t alive;      /* lanes that had not returned when the wave last met */
+    uint64_t ready;      /* lanes that may run on, and have not since the wave last met */
+    uint64_t exchanging; /* lanes that wait in an exchange, all in the same unless `is_split` */
+    bool is_split;
+    struct sim_site site; /* of the first of them */
     int n_exchange;
     unsigned char (*slots[2])[SIM_SLOT_BYTES]; /* by turns, so that a lane ahead overwrites nothing unread */
     struct sim_wave view;
@@ -61,6 +65,8 @@ struct sim {
     const struct sim_launch *launch;
     struct sim_fault *fault;
     struct fiber *running;
+    struct wave *wave; /* whose lanes run, in this order, up to `turn` */
+    int order[SIM_MAX_LANES], turn;
     void *sp; /* of the scheduler, while a fiber runs */
     uint64_t random;
     void *asan_stack;
@@ -179,6 +185,25 @@ static unsigned char *stack_top(const struct sim *sim, const struct fiber *fiber
     return stack_bottom(sim, fiber) + STACK_BYTES - (size_t)(fiber->self.index % N_STEPS) * STACK_STEP;
 }
 
+/* The next lane of the wave whose turn it is, or NULL. */
+static struct fiber *next_lane(struct sim *sim)
+{
+    struct wave *wave = sim->wave;
+    while (sim->turn < wave->n) {
+        int lane = sim->order[sim->turn++];
+        if (!(wave->ready >> lane & 1))
+            continue;
+        struct fiber *fiber = &sim->fibers[wave->first + lane];
+        if (!fiber->started) {
+            fiber->started = true;
+            fiber->sp = first_stack_pointer(stack_top(sim, fiber));
+        }
+        return fiber;
+    }
+    return NULL;
+}
+
+/* From the scheduler to a fiber; comes back when no lane of the wave can run on, or after a fault. */
 static void resume(struct sim *sim, struct fiber *fiber)
 {
     sim->running = fiber;
@@ -192,25 +217,36 @@ static void resume(struct sim *sim, struct fiber *fiber)
     sim->running = NULL;
 }
 
-/* From a fiber to the scheduler. `for_ever`: it will not run again. */
+/* From a fiber to the wave's next lane, without a detour; after the last, or a fault, to the scheduler.
+ * `for_ever`: it will not run again. */
 static void leave(struct sim *sim, bool for_ever)
 {
-    struct fiber *fiber = sim->running;
+    struct fiber *fiber = sim->running, *next = sim->fault->kind == SIM_NO_FAULT ? next_lane(sim) : NULL;
     (void)for_ever;
 #ifdef WITH_ASAN
-    __sanitizer_start_switch_fiber(for_ever ? NULL : &fiber->asan_stack, sim->asan_bottom, sim->asan_bytes);
+    __sanitizer_start_switch_fiber(for_ever ? NULL : &fiber->asan_stack,
+                                   next ? stack_bottom(sim, next) : sim->asan_bottom,
+                                   next ? STACK_BYTES : sim->asan_bytes);
 #endif
-    switch_stacks(&fiber->sp, sim->sp);
+    sim->running = next;
+    switch_stacks(&fiber->sp, next ? next->sp : sim->sp);
 #ifdef WITH_ASAN
     __sanitizer_finish_switch_fiber(fiber->asan_stack, NULL, NULL);
 #endif
+    fiber->state = READY;
 }
 
 void sim_main(void)
 {
     struct sim *sim = current;
 #ifdef WITH_ASAN
-    __sanitizer_finish_switch_fiber(NULL, &sim->asan_bottom, &sim->asan_bytes);
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(NULL, &bottom, &bytes);
+    if (!sim->asan_bottom) { /* the run's first fiber comes from the scheduler */
+        sim->asan_bottom = bottom;
+        sim->asan_bytes = bytes;
+    }
 #endif
     sim->launch->kernel(sim->launch->context);
     sim->running->state = RETURNED;
@@ -328,6 +364,12 @@ static void restore_handlers(const struct handlers *before)
 
 /* ---------------------------------------------------------------- what kernels call */
 
+static bool same_site(const struct sim_site *a, const struct sim_site *b)
+{
+    return a->line == b->line && (a->what == b->what || !strcmp(a->what, b->what)) &&
+           (a->file == b->file || !strcmp(a->file, b->file));
+}
+
 const struct sim_thread *sim_self(void)
 {
     return &current->running->self;
@@ -364,6 +406,11 @@ const struct sim_wave *sim_exchange(const struct sim_site *site, const void *val
         wave->combine = combine;
         wave->combine_context = context;
     }
+    if (wave->exchanging == 0)
+        wave->site = *site;
+    else if (!same_site(site, &wave->site))
+        wave->is_split = true;
+    wave->exchanging |= 1ull << fiber->self.lane;
     fiber->site = *site;
     fiber->state = AT_EXCHANGE;
     leave(sim, false);
@@ -395,12 +442,6 @@ static void turns(struct sim *sim, int n, int *order)
         }
 }
 
-static bool same_site(const struct sim_site *a, const struct sim_site *b)
-{
-    return a->line == b->line && (a->what == b->what || !strcmp(a->what, b->what)) &&
-           (a->file == b->file || !strcmp(a->file, b->file));
-}
-
 /* "waits in simd_sum at k.metal:12" */
 static void describe_wait(const struct fiber *fiber, char *text, size_t size)
 {
@@ -423,62 +464,61 @@ static void fail_two(struct sim *sim, enum sim_fault_kind kind, const char *what
     fail(sim, kind, "%s of block %lld: %s, %s", what, (long long)a->self.block, first, second);
 }
 
-/* All lanes of the wave have stopped. False: a fault. */
-static bool meet(struct sim *sim, struct wave *wave)
+/* The wave has lanes that wait in an exchange, and others that do not, or elsewhere. False: a fault. */
+static bool meet_partly(struct sim *sim, const struct wave *wave)
 {
-    const struct fiber *fibers = sim->fibers + wave->first, *at_exchange = NULL, *other = NULL;
-    uint64_t active = 0, alive = 0;
-    for (int i = 0; i < wave->n; i++) {
-        if (fibers[i].state != RETURNED)
-            alive |= 1ull << i;
-        if (fibers[i].state == AT_EXCHANGE) {
-            active |= 1ull << i;
-            at_exchange = at_exchange ? at_exchange : &fibers[i];
-        }
-    }
-    for (int i = 0; i < wave->n && at_exchange && !other; i++)
+    const struct fiber *fibers = sim->fibers + wave->first,
+                       *at_exchange = &fibers[__builtin_ctzll(wave->exchanging)], *other = NULL;
+    for (int i = 0; i < wave->n && !other; i++)
         if (fibers[i].state == RETURNED
                 ? !sim->launch->returned_lanes_ok
                 : fibers[i].state != AT_EXCHANGE || !same_site(&fibers[i].site, &at_exchange->site))
             other = &fibers[i];
-    if (other) {
-        char what[64];
-        snprintf(what, sizeof what, "split wave: wave %d", at_exchange->self.wave);
-        fail_two(sim, SIM_SPLIT, what, at_exchange, other);
-        return false;
-    }
-    wave->alive = alive;
-    wave->state = at_exchange ? RUNNABLE : alive ? WAITING : ENDED;
-    if (!at_exchange)
+    if (!other)
         return true;
+    char what[64];
+    snprintf(what, sizeof what, "split wave: wave %d", at_exchange->self.wave);
+    fail_two(sim, SIM_SPLIT, what, at_exchange, other);
+    return false;
+}
+
+/* All lanes of the wave have stopped. False: a fault. */
+static bool meet(struct sim *sim, struct wave *wave)
+{
+    uint64_t active = wave->exchanging, all = wave->n == 64 ? ~0ull : (1ull << wave->n) - 1;
+    if (active == 0 || active != all) {
+        wave->alive = 0;
+        for (int i = 0; i < wave->n; i++)
+            wave->alive |= (uint64_t)(sim->fibers[wave->first + i].state != RETURNED) << i;
+    }
+    if (active == 0) {
+        wave->state = wave->alive ? WAITING : ENDED;
+        return true;
+    }
+    if ((active != all || wave->is_split) && !meet_partly(sim, wave))
+        return false;
     wave->view = (struct sim_wave){.active = active, .slots = wave->slots[wave->n_exchange & 1]};
     wave->n_exchange++;
     if (wave->combine)
         wave->combine(&wave->view, wave->combine_context);
     wave->combine = NULL;
-    for (int i = 0; i < wave->n; i++)
-        if (fibers[i].state == AT_EXCHANGE)
-            sim->fibers[wave->first + i].state = READY;
+    wave->ready = active;
+    wave->exchanging = 0;
     return true;
 }
 
 /* Lets each lane run until it stops, then lets the wave meet. False: a fault. */
 static bool run_wave(struct sim *sim, struct wave *wave)
 {
-    int order[SIM_MAX_LANES];
-    turns(sim, wave->n, order);
-    for (int i = 0; i < wave->n; i++) {
-        struct fiber *fiber = &sim->fibers[wave->first + order[i]];
-        if (fiber->state != READY)
-            continue;
-        if (!fiber->started) {
-            fiber->started = true;
-            fiber->sp = first_stack_pointer(stack_top(sim, fiber));
-        }
-        resume(sim, fiber);
-        if (sim->fault->kind != SIM_NO_FAULT)
-            return false;
-    }
+    turns(sim, wave->n, sim->order);
+    sim->wave = wave;
+    sim->turn = 0;
+    struct fiber *first = next_lane(sim);
+    if (first)
+        resume(sim, first);
+    if (sim->fault->kind != SIM_NO_FAULT)
+        return false;
+    wave->ready = 0;
     return meet(sim, wave);
 }
 
@@ -501,10 +541,10 @@ static bool meet_block(struct sim *sim, bool *ended)
             return false;
         }
     }
-    for (int i = 0; i < n_thread; i++)
-        sim->fibers[i].state = READY;
-    for (int w = 0; w < sim->n_wave; w++)
+    for (int w = 0; w < sim->n_wave; w++) {
         sim->waves[w].state = RUNNABLE;
+        sim->waves[w].ready = sim->waves[w].alive; /* all: none has returned */
+    }
     return true;
 }
 
@@ -543,6 +583,7 @@ static void begin_block(struct sim *sim, int64_t block)
                           .n = n,
                           .state = RUNNABLE,
                           .alive = n == 64 ? ~0ull : (1ull << n) - 1,
+                          .ready = n == 64 ? ~0ull : (1ull << n) - 1,
                           .slots = {(void *)slots, (void *)(slots + SIM_MAX_LANES * SIM_SLOT_BYTES)}};
     }
     for (int i = 0; i < launch->n_shared; i++)
@@ -607,16 +648,18 @@ bool sim_run(struct sim *sim, const struct sim_launch *launch, struct sim_fault 
     sim->launch = launch;
     sim->fault = fault;
     sim->random = launch->seed;
+    sim->asan_bottom = NULL;
     if (!check_launch(sim))
         return false;
-#ifdef WITH_ASAN /* what an abandoned fiber left behind */
-    __asan_unpoison_memory_region(sim->stacks, SIM_MAX_THREADS * (sim->guard + STACK_BYTES));
-#endif
     install_handlers(sim, &before);
     current = sim;
     run_blocks(sim);
     current = outer;
     restore_handlers(&before);
+#ifdef WITH_ASAN /* what abandoned fibers left behind: much to clear, so not after every run */
+    if (fault->kind != SIM_NO_FAULT)
+        __asan_unpoison_memory_region(sim->stacks, SIM_MAX_THREADS * (sim->guard + STACK_BYTES));
+#endif
     return fault->kind == SIM_NO_FAULT;
 }
 

@@ -5,6 +5,7 @@
 #include "backend/cpu/device.h"
 #include "backend/cpu/fast.h"
 #include "backend/cpu/requantize.h"
+#include "backend/steps.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -140,15 +141,8 @@ static bool allocate_scratch(struct gs_device *device)
 /* Room for the logits of n_rows rows. One row is there from the start, so decoding never allocates. */
 static gs_status reserve_logits(struct gs_device *device, size_t n_rows, struct gs_error *error)
 {
-    if (n_rows <= device->logit_capacity)
-        return GS_OK;
-    size_t bytes = n_rows * (size_t)device->weights->config.n_vocab * sizeof(float);
-    float *logits = realloc(device->logits, bytes);
-    if (!logits)
-        return gs_fail_memory(error, bytes);
-    device->logits = logits;
-    device->logit_capacity = n_rows;
-    return GS_OK;
+    return gs_logits_reserve(&device->logits, &device->logit_capacity, n_rows,
+                             device->weights->config.n_vocab, error);
 }
 
 static gs_status cpu_load(struct gs_device *device, const struct gs_weights *weights,
@@ -221,25 +215,15 @@ static gs_status lay_out_rows(struct gs_device *device, const struct gs_step *st
     *n_logits = 0;
     for (size_t i = 0; i < n_steps; i++) {
         const struct gs_step *step = &steps[i];
-        for (size_t j = 0; j < i; j++)
-            if (steps[j].kv == step->kv)
-                return gs_fail(error, GS_INVALID_ARGUMENT, "steps %zu and %zu have the same timeline", j, i);
-        int64_t left = step->kv->capacity - step->kv->length;
-        if (step->n_tokens == 0 || step->n_tokens > (size_t)(device->max_tokens - *n_rows))
-            return gs_fail(error, GS_INVALID_ARGUMENT, "a forward takes 1 to %d tokens a step and in all",
-                           (int)device->max_tokens);
-        if (step->n_tokens > (size_t)left)
-            return gs_fail(error, GS_CONTEXT_FULL,
-                           "%zu tokens, but only %lld of %lld are left in the context", step->n_tokens,
-                           (long long)left, (long long)step->kv->capacity);
+        const struct gs_step_room room = {device->max_tokens, *n_rows, device->weights->config.n_vocab,
+                                          step->kv->length, step->kv->capacity};
+        gs_status status = gs_step_check(steps, i, &room, error);
+        if (status != GS_OK)
+            return status;
         for (size_t t = 0; t < step->n_tokens; t++) {
-            int32_t token = step->tokens[t];
-            if (token < 0 || token >= device->weights->config.n_vocab)
-                return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %lld", (int)token,
-                               (long long)device->weights->config.n_vocab - 1);
-            bool wants = step->want == GS_WANT_ALL || (step->want != GS_WANT_NONE && t + 1 == step->n_tokens);
+            bool wants = gs_step_wants(step, t);
             device->scratch.rows[(*n_rows)++] =
-                (struct gs_cpu_row){step->kv, token, step->kv->length + (int64_t)t, wants};
+                (struct gs_cpu_row){step->kv, step->tokens[t], step->kv->length + (int64_t)t, wants};
             *n_logits += wants;
         }
     }
@@ -308,6 +292,11 @@ static void cpu_dequantize(struct gs_device *device, const struct gs_mxfp4_matri
     }
 }
 
+static void cpu_share(struct gs_device *device, gs_task_fn *fn, void *user, size_t n_items)
+{
+    gs_threads_run(device->threads, fn, user, n_items, 1);
+}
+
 static void cpu_rotary(const struct gs_device *device, struct gs_yarn *out)
 {
     *out = device->yarn;
@@ -341,6 +330,7 @@ const struct gs_backend gs_backend_cpu = {
     .forward = cpu_forward,
     .logits = cpu_logits,
     .chosen = cpu_chosen,
+    .share = cpu_share,
     .tap = cpu_tap,
     .dequantize = cpu_dequantize,
     .rotary = cpu_rotary,

@@ -1,30 +1,13 @@
 /* A forward: rows to the device, the model (stages.c, or as a graph), what was wanted of them back. */
 #include "backend/gpu/device.h"
 #include "backend/gpu/simple.h"
+#include "backend/steps.h"
 #include "base/clock.h"
 #include "base/status.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
 /* ---------------------------------------------------------------- rows in */
-
-static gs_status check_step(const struct gs_device *device, const struct gs_step *steps, size_t i,
-                            int64_t n_before, struct gs_error *error)
-{
-    const struct gs_step *step = &steps[i];
-    for (size_t j = 0; j < i; j++)
-        if (steps[j].kv == step->kv)
-            return gs_fail(error, GS_INVALID_ARGUMENT, "steps %zu and %zu have the same timeline", j, i);
-    if (step->n_tokens == 0 || step->n_tokens > (size_t)(device->dims.max_rows - n_before))
-        return gs_fail(error, GS_INVALID_ARGUMENT, "a forward takes 1 to %d tokens a step and in all",
-                       (int)device->dims.max_rows);
-    int64_t left = step->kv->capacity - step->kv->length;
-    if (step->n_tokens > (size_t)left)
-        return gs_fail(error, GS_CONTEXT_FULL, "%zu tokens, but only %lld of %lld are left in the context",
-                       step->n_tokens, (long long)left, (long long)step->kv->capacity);
-    return GS_OK;
-}
 
 /* What the next logit row, of this step, is to be answered with. */
 static void note_answer(struct gs_device *device, const struct gs_step *step, struct gs_gpu_call *call)
@@ -67,21 +50,19 @@ static gs_status lay_out(struct gs_device *device, const struct gs_step *steps, 
     call->n_logit_rows = 0;
     for (size_t i = 0; i < n_steps; i++) {
         const struct gs_step *step = &steps[i];
-        gs_status status = check_step(device, steps, i, call->n_rows, error);
+        const struct gs_step_room room = {device->dims.max_rows, call->n_rows, device->dims.n_vocab,
+                                          step->kv->length, step->kv->capacity};
+        gs_status status = gs_step_check(steps, i, &room, error);
         if (status != GS_OK)
             return status;
         int32_t first = call->n_rows;
         for (size_t t = 0; t < step->n_tokens; t++) {
-            int32_t token = step->tokens[t];
-            if (token < 0 || token >= device->dims.n_vocab)
-                return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %d", (int)token,
-                               (int)device->dims.n_vocab - 1);
-            bool wants = step->want == GS_WANT_ALL || (step->want != GS_WANT_NONE && t + 1 == step->n_tokens);
+            bool wants = gs_step_wants(step, t);
             if (wants)
                 note_answer(device, step, call);
             device->host_rows[call->n_rows++] =
                 (struct gs_gpu_row){.kv = step->kv->on_device,
-                                    .token = token,
+                                    .token = step->tokens[t],
                                     .position = (int32_t)(step->kv->length + (int64_t)t),
                                     .logit_row = wants ? call->n_logit_rows++ : -1,
                                     .first = first};
@@ -95,19 +76,6 @@ static gs_status lay_out(struct gs_device *device, const struct gs_step *steps, 
 }
 
 /* ---------------------------------------------------------------- logits and tokens out */
-
-static gs_status reserve_logits(struct gs_device *device, size_t n_rows, struct gs_error *error)
-{
-    if (n_rows <= GS_GPU_GRAPH_ROWS || n_rows <= device->many_capacity)
-        return GS_OK;
-    size_t bytes = n_rows * (size_t)device->dims.n_vocab * sizeof(float);
-    float *logits = realloc(device->many_logits, bytes);
-    if (!logits)
-        return gs_fail_memory(error, bytes);
-    device->many_logits = logits;
-    device->many_capacity = n_rows;
-    return GS_OK;
-}
 
 /* Logits of more rows than a graph has: part by part, those beyond the first GS_GPU_LOGIT_ROWS computed here.
  */
@@ -223,16 +191,12 @@ static gs_status run_model(struct gs_device *device, struct gs_gpu_call *call, s
     return status == GS_OK ? gs_gpu_launch_graph(device, graph, error) : status;
 }
 
-/* Bytes of weights that a forward reads. Of the experts: four for one row; for more rows what even routing
- * would give, since which they were stays on the device. */
+/* Bytes of weights that a forward reads. */
 uint64_t gs_gpu_bytes_read(const struct gs_device *device, int32_t n_rows, int32_t n_logit_rows)
 {
     const struct gs_gpu_dims *d = &device->dims;
     const struct gs_gpu_layer *w = &device->layers[0];
-    double missed = 1.0, share = (double)d->n_active / d->n_expert;
-    for (int32_t t = 0; t < n_rows && missed > 1e-9; t++)
-        missed *= 1.0 - share;
-    double experts = n_rows == 1 ? d->n_active : d->n_expert * (1.0 - missed);
+    double experts = gs_experts_expected(d->n_expert, d->n_active, n_rows);
     double expert =
         ((double)w->gate_up.rows * w->gate_up.columns + (double)w->down.rows * w->down.columns) * (4.25 / 8);
     const struct gs_gpu_matrix *dense[] = {&w->qkv, &w->o, &w->router, &device->head};
@@ -251,8 +215,9 @@ gs_status gs_gpu_forward(struct gs_device *device, const struct gs_step *steps, 
     const struct gs_gpu_api *api = device->api;
     struct gs_gpu_call call = {0};
     gs_status status = lay_out(device, steps, n_steps, &call, error);
-    if (status == GS_OK)
-        status = reserve_logits(device, (size_t)call.n_logit_rows, error);
+    if (status == GS_OK && call.n_logit_rows > GS_GPU_GRAPH_ROWS)
+        status = gs_logits_reserve(&device->many_logits, &device->many_capacity, (size_t)call.n_logit_rows,
+                                   device->dims.n_vocab, error);
     if (status != GS_OK || n_steps == 0)
         return status;
     for (size_t i = 0; i < n_steps; i++)

@@ -1,5 +1,6 @@
 /* What the host gets of logits on the device: rows of them, tokens, chains of tokens. */
 #include "backend/gpu/device.h"
+#include "backend/steps.h"
 #include "base/clock.h"
 #include "base/status.h"
 
@@ -94,11 +95,10 @@ gs_status gs_gpu_chain(struct gs_device *device, struct gs_kv *kv, int32_t token
     if (n == 0 || n > GS_GPU_CHAIN_TOKENS || (int64_t)n > kv->capacity - kv->length)
         return gs_fail(error, GS_INVALID_ARGUMENT, "a chain of %zu tokens, must be 1 to %d and fit", n,
                        GS_GPU_CHAIN_TOKENS);
-    if (token < 0 || token >= device->dims.n_vocab)
-        return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %d", (int)token,
-                       (int)device->dims.n_vocab - 1);
+    gs_status status = gs_token_check(token, device->dims.n_vocab, error);
+    if (status != GS_OK)
+        return status;
     gs_gpu_kv_begin_write(kv, (int64_t)n);
-    gs_status status = GS_OK;
     for (size_t at = 0; status == GS_OK && at < n;) {
         size_t room = (size_t)(gs_gpu_graph_context(kv->length + 1) - kv->length);
         size_t piece = n - at < room ? n - at : room;

@@ -1,10 +1,10 @@
 /* A forward: rows into shared memory, the stages of every layer in order, logits where they were written. */
 #include "backend/metal/encode.h"
+#include "backend/steps.h"
 #include "base/clock.h"
 #include "base/status.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SUBMIT_ROWS                                                                                          \
@@ -13,31 +13,6 @@
 #define MAX_TIMELINES 1024
 
 /* ---------------------------------------------------------------- rows */
-
-static gs_status check_step(const struct gs_device *device, const struct gs_step *steps, size_t i,
-                            int64_t n_before, struct gs_error *error)
-{
-    const struct gs_step *step = &steps[i];
-    for (size_t j = 0; j < i; j++)
-        if (steps[j].kv == step->kv)
-            return gs_fail(error, GS_INVALID_ARGUMENT, "steps %zu and %zu have the same timeline", j, i);
-    if (step->n_tokens == 0 || step->n_tokens > (size_t)(device->max_rows - n_before))
-        return gs_fail(error, GS_INVALID_ARGUMENT, "a forward takes 1 to %d tokens a step and in all",
-                       (int)device->max_rows);
-    int64_t left = step->kv->capacity - step->kv->length;
-    if (step->n_tokens > (size_t)left)
-        return gs_fail(error, GS_CONTEXT_FULL, "%zu tokens, but only %lld of %lld are left in the context",
-                       step->n_tokens, (long long)left, (long long)step->kv->capacity);
-    return GS_OK;
-}
-
-static gs_status check_token(const struct gs_device *device, int32_t token, struct gs_error *error)
-{
-    if (token >= 0 && token < device->config.n_vocab)
-        return GS_OK;
-    return gs_fail(error, GS_INVALID_ARGUMENT, "token id %d is not in 0 ... %lld", (int)token,
-                   (long long)device->config.n_vocab - 1);
-}
 
 /* Cosine and sine of a position, side by side: [d_head/2][2]. */
 static void fill_rope(const struct gs_device *device, int64_t position, float *out)
@@ -92,21 +67,20 @@ static gs_status lay_out(struct gs_metal_run *run, const struct gs_step *steps, 
     struct gs_metal_row *rows = rows_of(device);
     for (size_t i = 0; i < n_steps; i++) {
         const struct gs_step *step = &steps[i];
-        gs_status status = check_step(device, steps, i, run->n_rows, run->error);
+        const struct gs_step_room room = {device->max_rows, run->n_rows, device->config.n_vocab,
+                                          step->kv->length, step->kv->capacity};
+        gs_status status = gs_step_check(steps, i, &room, run->error);
         if (status != GS_OK)
             return status;
         stretches[i] = (struct gs_metal_stretch){step->kv, run->n_rows, (uint32_t)step->n_tokens};
         for (size_t t = 0; t < step->n_tokens; t++) {
             int64_t position = step->kv->length + (int64_t)t;
             uint32_t row = run->n_rows++;
-            status = check_token(device, step->tokens[t], run->error);
-            if (status != GS_OK)
-                return status;
             rows[row].token = step->tokens[t];
             rows[row].position = (int32_t)position;
             rows[row].timeline = 0; /* each timeline's table is bound for its own rows */
             fill_rope(device, position, rope_of(device) + row * device->config.d_head);
-            if (step->want == GS_WANT_ALL || (step->want != GS_WANT_NONE && t + 1 == step->n_tokens))
+            if (gs_step_wants(step, t))
                 add_logit_row(run, row, step);
         }
         int64_t end = step->kv->length + (int64_t)step->n_tokens;
@@ -203,19 +177,6 @@ static gs_status run_layers(struct gs_metal_run *run, const _Atomic bool *cancel
     return status;
 }
 
-static gs_status reserve_logits(struct gs_device *device, size_t n_rows, struct gs_error *error)
-{
-    if (n_rows <= GS_METAL_LOGIT_ROWS || n_rows <= device->many_capacity)
-        return GS_OK;
-    size_t bytes = n_rows * (size_t)device->config.n_vocab * sizeof(float);
-    float *logits = realloc(device->many_logits, bytes);
-    if (!logits)
-        return gs_fail_memory(error, bytes);
-    device->many_logits = logits;
-    device->many_capacity = n_rows;
-    return GS_OK;
-}
-
 /* The rows that are wanted. More than the device's memory for them holds are fetched part by part. */
 static gs_status run_head(struct gs_metal_run *run)
 {
@@ -248,17 +209,11 @@ static uint64_t expert_bytes(const struct gs_metal_experts *m)
     return (uint64_t)m->rows * m->columns / GS_MXFP4_GROUP * (GS_MXFP4_GROUP_BYTES + 1);
 }
 
-/*
- * Bytes of weights that a forward reads. Of the experts: n_active for one row; for more rows what even
- * routing would give, since which they were stays on the device.
- */
+/* Bytes of weights that a forward reads. */
 static uint64_t bytes_read(const struct gs_device *device, uint32_t n_rows, uint32_t n_logit_rows)
 {
     const struct gs_config *c = &device->config;
-    double missed = 1.0, share = (double)c->n_active / (double)c->n_expert, bytes = 0.0;
-    for (uint32_t t = 0; t < n_rows && missed > 1e-9; t++)
-        missed *= 1.0 - share;
-    double experts = n_rows == 1 ? (double)c->n_active : (double)c->n_expert * (1.0 - missed);
+    double bytes = 0.0, experts = gs_experts_expected(c->n_expert, c->n_active, n_rows);
     for (int64_t i = 0; i < c->n_layer; i++) {
         const struct gs_metal_layer *w = &device->layers[i];
         bytes += (double)(w->q.bytes + w->k.bytes + w->v.bytes + w->o.bytes + w->router.bytes) +
@@ -294,8 +249,9 @@ static gs_status forward(struct gs_device *device, const struct gs_step *steps, 
     if (n_steps > MAX_TIMELINES)
         return gs_fail(error, GS_INVALID_ARGUMENT, "a forward takes at most %d timelines", MAX_TIMELINES);
     gs_status status = lay_out(&run, steps, n_steps, stretches);
-    if (status == GS_OK)
-        status = reserve_logits(device, run.n_logit_rows, error);
+    if (status == GS_OK && run.n_logit_rows > GS_METAL_LOGIT_ROWS)
+        status = gs_logits_reserve(&device->many_logits, &device->many_capacity, run.n_logit_rows,
+                                   device->config.n_vocab, error);
     if (status != GS_OK || n_steps == 0)
         return status;
     run.is_tiled = device->precision == GS_PRECISION_FAST && run.n_rows >= GS_METAL_TILED_ROWS;
@@ -386,7 +342,7 @@ static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token
     if (n == 0 || n > GS_METAL_CHAIN_TOKENS || (int64_t)n > kv->capacity - kv->length)
         return gs_fail(error, GS_INVALID_ARGUMENT, "a chain of %zu tokens, must be 1 to %d and fit", n,
                        GS_METAL_CHAIN_TOKENS);
-    gs_status status = check_token(device, token, error);
+    gs_status status = gs_token_check(token, device->config.n_vocab, error);
     if (status != GS_OK)
         return status;
     gs_metal_kv_begin_write(kv, (int64_t)n);
