@@ -65,6 +65,16 @@ bool gs_engine_has_chains(const struct gs_engine *engine, bool draws)
     return engine->backend->chain && (!draws || engine->backend->draws);
 }
 
+void gs_engine_share(struct gs_engine *engine, gs_task_fn *fn, void *user, size_t n_items)
+{
+    pthread_mutex_lock(&engine->mutex);
+    if (engine->backend->share)
+        engine->backend->share(engine->device, fn, user, n_items);
+    else
+        fn(user, 0, n_items, 0);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 gs_status gs_session_export_rings(const struct gs_session *session, struct gs_buffer *out, size_t *least,
                                   struct gs_error *error)
 {
@@ -183,12 +193,17 @@ static struct gs_step step_of(const struct gs_engine *engine, const struct gs_ba
 }
 
 /* Row `at` is the last of the item, and more than a token is needed of it. */
-static gs_status keep_logits(struct gs_engine *engine, struct gs_session *session, const float *logits,
+static gs_status keep_logits(struct gs_engine *engine, const struct gs_batch_item *item, const float *logits,
                              struct gs_error *error)
 {
-    session->has_logits = logits != NULL;
+    struct gs_session *session = item->session;
+    session->has_logits = logits && !item->row;
     if (!logits)
         return gs_fail(error, GS_IO, "backend %s: the logits could not be fetched", engine->backend->name);
+    if (item->row) {
+        *item->row = logits;
+        return GS_OK;
+    }
     memcpy(session->logits, logits, (size_t)engine->info.n_vocab * sizeof *session->logits);
     return GS_OK;
 }
@@ -216,7 +231,7 @@ static gs_status take_results(struct gs_engine *engine, const struct gs_batch_it
         if (item->want == GS_WANT_TOKEN)
             *item->chosen = is_chosen(engine, item) ? backend->chosen(engine->device, at) : -1;
         if (status == GS_OK && (item->want != GS_WANT_TOKEN || *item->chosen < 0))
-            status = keep_logits(engine, session, backend->logits(engine->device, at), error);
+            status = keep_logits(engine, item, backend->logits(engine->device, at), error);
         at++;
     }
     return status;

@@ -24,6 +24,12 @@ struct gs_batch_item {
     enum gs_want want;
     const struct gs_draw *draw; /* TOKEN; NULL: greedily */
     int32_t *chosen;            /* TOKEN */
+    /*
+     * Where the last token's logits [n_vocab] stand, if the session would have them: until the engine's next
+     * call, and the session has none, which saves a copy. NULL: they are the session's. Nothing is written
+     * where there are none.
+     */
+    const float **row;
 };
 
 /* Logits [n_vocab] after token `row` of item `item`; valid during the call, in which no session may be run.
@@ -65,6 +71,12 @@ bool gs_engine_has_chains(const struct gs_engine *engine, bool draws);
  */
 gs_status gs_session_copy_prefix(struct gs_session *to, const struct gs_session *from, size_t count,
                                  const struct gs_buffer *rings, struct gs_error *error);
+
+/*
+ * Runs fn over 0 ... n_items-1 on the engine's threads, as gs_threads_run, or on the caller's where it has
+ * none. fn must not call the engine.
+ */
+void gs_engine_share(struct gs_engine *engine, gs_task_fn *fn, void *user, size_t n_items);
 
 /* Bytes that a session of `n_ctx` tokens takes. */
 uint64_t gs_session_bytes(const struct gs_engine *engine, int64_t n_ctx);

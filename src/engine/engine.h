@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct gs_engine {
     struct gs_checkpoint *checkpoint;
@@ -19,6 +20,10 @@ struct gs_engine {
     uint64_t kernels;      /* hash of the instruction set and the levers that were asked for */
     pthread_mutex_t mutex; /* one forward at a time; its logits are copied out before it is released */
     bool has_mutex;
+    /* So many bytes sessions may still take without asking how much is free, until then (gs_clock_seconds).
+     */
+    _Atomic uint64_t spare_bytes;
+    _Atomic double spare_until;
 };
 
 /*

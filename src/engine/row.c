@@ -2,6 +2,7 @@
 
 #include "base/math.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Vectors of the size of a line; the compiler cuts them to what the processor has. */
@@ -19,7 +20,7 @@ typedef int32_t float_bits __attribute__((vector_size(64)));
 #define LN2_HIGH  0x1.62e42fef00000p-1
 #define LN2_LOW   0x1.473de6af278edp-34
 #define INV_LN2   0x1.71547652b82fep+0
-#define UNDERFLOW -745.2
+#define ZERO_BELOW -745.2
 
 INLINE void exp_of_negative(doubles *value)
 {
@@ -27,7 +28,7 @@ INLINE void exp_of_negative(doubles *value)
                                                1.0 / 3628800.0,    1.0 / 362880.0,    1.0 / 40320.0,
                                                1.0 / 5040.0,       1.0 / 720.0,       1.0 / 120.0,
                                                1.0 / 24.0,         1.0 / 6.0,         0.5};
-    integers some = *value > UNDERFLOW; /* all ones where it is not 0 */
+    integers some = *value > ZERO_BELOW; /* all ones where it is not 0 */
     doubles x = (doubles)((integers)*value & some);
     doubles rounded = x * INV_LN2 + ROUNDER;
     doubles k = rounded - ROUNDER;
@@ -104,42 +105,41 @@ INLINE double weigh(const float *logits, size_t n, const uint64_t *allowed, doub
     return total;
 }
 
-/* The largest of a whole block; *wrong keeps a bit of any value that is no finite number. */
-INLINE float largest_of_block(const float *logits, float_bits *wrong)
+/* Has a whole block one above `bound`? *wrong turns into NaN where any value is no finite number. */
+INLINE bool has_larger(const float *logits, float bound, floats *wrong)
 {
-    floats best, v;
-    memcpy(&best, logits, sizeof best);
-    *wrong |= best - best != 0.0f;
-    for (size_t i = 16; i < GS_ROW_BLOCK; i += 16) {
+    float_bits larger = {0};
+    for (size_t i = 0; i < GS_ROW_BLOCK; i += 16) {
+        floats v;
         memcpy(&v, logits + i, sizeof v);
-        *wrong |= v - v != 0.0f;
-        float_bits more = v > best;
-        best = (floats)((more & (float_bits)v) | (~more & (float_bits)best));
+        *wrong += v - v;
+        larger |= v > bound;
     }
-    float largest = best[0];
-    for (int i = 1; i < 16; i++)
-        largest = best[i] > largest ? best[i] : largest;
-    return largest;
+    uint64_t parts[8], any = 0;
+    memcpy(parts, &larger, sizeof parts);
+    for (int i = 0; i < 8; i++)
+        any |= parts[i];
+    return any != 0;
 }
 
 INLINE bool find_best(const float *logits, size_t n, const uint64_t *allowed, int32_t *best)
 {
-    float_bits wrong = {0};
-    int32_t any_wrong = 0;
+    floats wrong = {0};
+    float any_wrong = 0.0f;
     size_t at = 0, found = n;
-    float largest = 0.0f;
+    float largest = -INFINITY;
     bool has_one = false;
     for (; at < n; at += GS_ROW_BLOCK) {
         size_t here = n - at < GS_ROW_BLOCK ? n - at : GS_ROW_BLOCK;
         uint64_t word = allowed ? allowed[at / GS_ROW_BLOCK] : ~UINT64_C(0);
         if (here == GS_ROW_BLOCK) {
-            float block = largest_of_block(logits + at, &wrong);
-            if (word == 0 || (has_one && block <= largest))
+            bool larger = has_larger(logits + at, largest, &wrong);
+            if (word == 0 || !larger)
                 continue;
         }
         for (size_t i = 0; i < here; i++) {
             float value = logits[at + i];
-            any_wrong |= !__builtin_isfinite(value);
+            any_wrong += value - value;
             if ((word >> i & 1) && (!has_one || value > largest)) {
                 largest = value;
                 found = at + i;
@@ -148,9 +148,9 @@ INLINE bool find_best(const float *logits, size_t n, const uint64_t *allowed, in
         }
     }
     for (int i = 0; i < 16; i++)
-        any_wrong |= wrong[i];
+        any_wrong += wrong[i];
     *best = has_one ? (int32_t)found : -1;
-    return any_wrong == 0;
+    return any_wrong == 0.0f;
 }
 
 /* ---------------------------------------------------------------- for each instruction set */

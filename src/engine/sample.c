@@ -377,15 +377,24 @@ static size_t filter(struct gs_sampler *sampler, const float *logits)
     return n;
 }
 
-/* The error of a row that has one that is not finite. */
-static gs_status fail_finite(const struct gs_sampler *sampler, const float *logits, const char *what,
-                             struct gs_error *error)
+/* The first that is no finite number; n: none. */
+static size_t find_wrong(const float *logits, size_t n)
 {
     size_t i = 0;
-    while (i + 1 < sampler->n_vocab && __builtin_isfinite(logits[i]))
+    while (i < n && __builtin_isfinite(logits[i]))
         i++;
-    return gs_fail(error, GS_NON_FINITE, "%s %zu of draw %llu is not a finite number", what, i,
-                   (unsigned long long)sampler->n_draws);
+    return i;
+}
+
+/* One of `logits` is no finite number: was it as `given`? */
+static gs_status fail_finite(const struct gs_sampler *sampler, const float *given, const float *logits,
+                             struct gs_error *error)
+{
+    size_t at = find_wrong(given, sampler->n_vocab);
+    bool was = at < sampler->n_vocab;
+    return gs_fail(error, GS_NON_FINITE, "%s %zu of draw %llu is not a finite number",
+                   was ? "logit" : "after penalties and bias logit",
+                   was ? at : find_wrong(logits, sampler->n_vocab), (unsigned long long)sampler->n_draws);
 }
 
 size_t gs_sampler_vocab(const struct gs_sampler *sampler)
@@ -473,10 +482,9 @@ gs_status gs_sampler_draw(struct gs_sampler *sampler, const float *logits, const
 gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits, const uint64_t *allowed,
                                  const int32_t *seen, size_t n_seen, int32_t *token, struct gs_error *error)
 {
+    const float *given = logits;
     int32_t best;
     *token = -1;
-    if (!gs_row_best(logits, sampler->n_vocab, allowed, &best))
-        return fail_finite(sampler, logits, "logit", error);
     for (size_t i = 0; i < n_seen; i++)
         if (seen[i] < 0 || (size_t)seen[i] >= sampler->n_vocab)
             return gs_fail(error, GS_INVALID_ARGUMENT, "seen token id %d is not in 0 ... %zu", (int)seen[i],
@@ -485,9 +493,9 @@ gs_status gs_sampler_draw_masked(struct gs_sampler *sampler, const float *logits
         memcpy(sampler->logits, logits, sampler->n_vocab * sizeof *logits);
         apply_penalties(sampler, seen, n_seen);
         logits = sampler->logits;
-        if (!gs_row_best(logits, sampler->n_vocab, allowed, &best))
-            return fail_finite(sampler, logits, "after penalties and bias logit", error);
     }
+    if (!gs_row_best(logits, sampler->n_vocab, allowed, &best))
+        return fail_finite(sampler, given, logits, error);
     if (best < 0)
         return gs_fail(error, GS_INVALID_ARGUMENT, "the mask allows none of %zu tokens", sampler->n_vocab);
     double u = uniform(sampler->sampling.seed, sampler->n_draws++);

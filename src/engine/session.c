@@ -5,6 +5,7 @@
  */
 #include "engine/session.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "engine/engine.h"
 
@@ -36,16 +37,44 @@ static gs_status make_session(struct gs_engine *engine, int64_t n_ctx, struct gs
     return GS_OK;
 }
 
+/*
+ * Asking the system what is free reads half a dozen files: as much as some steps of a small model. Of what
+ * was free sessions may take half within a second without asking again.
+ */
+static bool take_spare(struct gs_engine *engine, int64_t n_ctx)
+{
+    if (n_ctx < 1 || n_ctx > engine->info.max_ctx || gs_clock_seconds() >= atomic_load(&engine->spare_until))
+        return false;
+    uint64_t bytes = engine->backend->kv_bytes(engine->device, n_ctx);
+    uint64_t left = atomic_load(&engine->spare_bytes);
+    while (left >= bytes)
+        if (atomic_compare_exchange_weak(&engine->spare_bytes, &left, left - bytes))
+            return true;
+    return false;
+}
+
+static void note_spare(struct gs_engine *engine, const struct gs_memory_plan *plan)
+{
+    uint64_t taken = plan->scratch_bytes + plan->kv_bytes;
+    atomic_store(&engine->spare_bytes,
+                 plan->available_bytes > taken ? (plan->available_bytes - taken) / 2 : 0);
+    atomic_store(&engine->spare_until, gs_clock_seconds() + 1.0);
+}
+
 gs_status gs_session_open(struct gs_engine *engine, int64_t n_ctx, struct gs_session **out,
                           struct gs_error *error)
 {
     struct gs_memory_plan plan;
     *out = NULL;
+    if (take_spare(engine, n_ctx))
+        return make_session(engine, n_ctx, out, error);
     gs_status status = gs_engine_plan(engine, n_ctx == 0 ? engine->info.max_ctx : n_ctx, &plan, error);
     if (status == GS_OK && n_ctx == 0) /* asking again could find less free */
         plan.n_ctx = plan.largest_n_ctx > 0 ? plan.largest_n_ctx : 1;
     if (status == GS_OK)
         status = gs_plan_check(&plan, error);
+    if (status == GS_OK)
+        note_spare(engine, &plan);
     return status == GS_OK ? make_session(engine, plan.n_ctx, out, error) : status;
 }
 

@@ -14,18 +14,27 @@ struct mark {
     size_t end;
 };
 
+/* What gs_choice_draw drew. */
+struct early {
+    bool is_there;
+    gs_status status;
+    int32_t id;
+    struct gs_error error; /* where the status is none of success */
+};
+
 struct gs_choice {
     struct gs_choice_options options;
     const struct gs_request *request;
     struct gs_sampler *sampler;
     struct gs_draw draws[GS_AHEAD_TOKENS]; /* the sampler's next */
-    struct gs_source *source;              /* of a script */
-    struct gs_steer *steer;                /* NULL: all is free */
-    struct gs_harmony_parser *parser;      /* of a chat */
-    struct gs_detokenizer *detokenizer;    /* of raw text */
-    struct gs_tokens generated;            /* with what was forced and with the stop id */
-    size_t n_forced;                       /* at the front of `generated` */
-    bool begun;                            /* the parser has been fed what was forced */
+    struct early early;
+    struct gs_source *source;           /* of a script */
+    struct gs_steer *steer;             /* NULL: all is free */
+    struct gs_harmony_parser *parser;   /* of a chat */
+    struct gs_detokenizer *detokenizer; /* of raw text */
+    struct gs_tokens generated;         /* with what was forced and with the stop id */
+    size_t n_forced;                    /* at the front of `generated` */
+    bool begun;                         /* the parser has been fed what was forced */
     size_t n_reasoning;
     struct gs_answer answer;       /* of a chat */
     struct gs_random_id *call_ids; /* [answer.n_call] */
@@ -396,9 +405,30 @@ static gs_status feed_chat(struct gs_choice *c, int32_t id, struct gs_error *err
     return status == GS_OK ? gs_harmony_feed(c->parser, &id, 1, error) : status;
 }
 
+static bool is_full(const struct gs_choice *c)
+{
+    return c->options.limit >= 0 && (int64_t)gs_choice_count(c) >= c->options.limit;
+}
+
+void gs_choice_draw(struct gs_choice *c, const float *logits)
+{
+    if (c->ended || c->steer || c->source || is_full(c))
+        return;
+    c->early.is_there = true;
+    c->early.status = gs_sampler_draw_masked(c->sampler, logits, NULL, c->generated.ids, c->generated.count,
+                                             &c->early.id, &c->early.error);
+}
+
 static gs_status draw(struct gs_choice *c, const float **logits, int32_t *id, struct gs_error *error)
 {
     const uint64_t *allowed = NULL;
+    if (c->early.is_there) {
+        c->early.is_there = false;
+        *id = c->early.id;
+        if (c->early.status != GS_OK)
+            *error = c->early.error;
+        return c->early.status;
+    }
     gs_status status = c->steer ? gs_steer_allowed(c->steer, &allowed, error) : GS_OK;
     if (status != GS_OK)
         return status;
@@ -470,7 +500,7 @@ gs_status gs_choice_step(struct gs_choice *c, const float *logits, int32_t chose
     *token = -1;
     if (c->ended)
         return GS_OK;
-    if (c->options.limit >= 0 && (int64_t)gs_choice_count(c) >= c->options.limit)
+    if (is_full(c))
         return end(c, GS_FINISH_LENGTH, error);
     gs_status status = GS_OK;
     if (chosen >= 0)
@@ -482,8 +512,7 @@ gs_status gs_choice_step(struct gs_choice *c, const float *logits, int32_t chose
     if (id < 0) /* a script that ran out */
         return end(c, GS_FINISH_LENGTH, error);
     status = take(c, logits, id, error);
-    if (status == GS_OK && !c->ended && c->options.limit >= 0 &&
-        (int64_t)gs_choice_count(c) >= c->options.limit)
+    if (status == GS_OK && !c->ended && is_full(c))
         status = end(c, GS_FINISH_LENGTH, error);
     if (status == GS_OK && !c->ended)
         *token = id;

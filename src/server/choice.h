@@ -48,6 +48,12 @@ bool gs_choice_lets_choose(struct gs_choice *choice, size_t n, const struct gs_d
 int64_t gs_choice_left(const struct gs_choice *choice);
 
 /*
+ * Draws already what the next step will draw from the same logits, which stay until then. Different choices
+ * may do so on different threads at once. Does nothing where a draw hangs on what choices share.
+ */
+void gs_choice_draw(struct gs_choice *choice, const float *logits);
+
+/*
  * Draws the next token and makes events of it. logits [n_vocab]; NULL: from the script. `chosen`: the token
  * that was chosen so, and no logits are looked at; -1: none was. *token is what a model is to be given next,
  * -1 if the choice has ended (its last event was CHOICE_DONE). Errors: memory, and GS_NON_FINITE.

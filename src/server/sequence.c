@@ -187,8 +187,8 @@ static void note_token(struct gs_scheduler *s, struct gs_sequence *sequence)
 static void draw(struct gs_scheduler *s, struct gs_sequence *sequence)
 {
     struct gs_error error;
-    const float *logits = sequence->timeline.session ? gs_session_logits(sequence->timeline.session) : NULL;
-    gs_status status = gs_choice_step(sequence->choice, logits, sequence->chosen, &sequence->pending, &error);
+    gs_status status =
+        gs_choice_step(sequence->choice, sequence->row, sequence->chosen, &sequence->pending, &error);
     note_token(s, sequence);
     if (status != GS_OK)
         fail_sequence(sequence, status, &error);
@@ -245,8 +245,10 @@ static void add_item(struct gs_scheduler *s, struct step *step, struct gs_sequen
                                                     .tokens = tokens,
                                                     .n_tokens = count,
                                                     .want = want,
-                                                    .chosen = &sequence->chosen};
+                                                    .chosen = &sequence->chosen,
+                                                    .row = &sequence->row};
     sequence->chosen = -1;
+    sequence->row = NULL;
     s->stepping[step->n_item++] = sequence;
     sequence->n_step = count;
 }
@@ -387,6 +389,27 @@ static void take_token(struct gs_scheduler *s, struct gs_sequence *q, size_t cou
         fail_sequence(q, status, &error);
 }
 
+static void draw_items(void *user, size_t begin, size_t end, size_t thread)
+{
+    (void)thread;
+    const struct gs_scheduler *s = user;
+    for (size_t i = begin; i < end; i++) {
+        const struct gs_sequence *q = s->stepping[i];
+        bool is_through = q->decodes || q->n_done + q->n_step == q->prompt.count;
+        if (is_through && q->row)
+            gs_choice_draw(q->choice, q->row);
+    }
+}
+
+/* Draws are the longest part of what follows a step of many: they share the threads. */
+static void draw_together(struct gs_scheduler *s, size_t n_item)
+{
+    double began = gs_clock_seconds();
+    gs_engine_share(s->options.engine, draw_items, s, n_item);
+    atomic_fetch_add(&s->options.metrics->sampler_nanoseconds,
+                     (uint64_t)((gs_clock_seconds() - began) * 1e9));
+}
+
 /* A sequence that has been run by n_step tokens. */
 static void advance(struct gs_scheduler *s, struct gs_sequence *q)
 {
@@ -440,6 +463,7 @@ static bool run_ahead(struct gs_scheduler *s, struct gs_sequence *q)
     if (n == 0 || !gs_choice_lets_choose(q->choice, n, &draws) ||
         !gs_engine_has_chains(s->options.engine, draws != NULL))
         return false;
+    q->row = NULL;
     double began = gs_clock_seconds();
     gs_status status = gs_session_chain(session, q->pending, draws, chosen, n, &n_chosen, &error);
     double seconds = gs_clock_seconds() - began;
@@ -498,6 +522,8 @@ void gs_scheduler_step(struct gs_scheduler *s)
     if (status == GS_CANCELLED)
         return;
     learn(s, &step, gs_clock_seconds() - began);
+    if (status == GS_OK && step.n_item > 1)
+        draw_together(s, step.n_item);
     for (size_t i = 0; i < step.n_item; i++) {
         if (status != GS_OK)
             fail_sequence(s->stepping[i], status, &error);

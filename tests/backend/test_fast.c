@@ -6,22 +6,14 @@
 #include "backend/cpu/kernels.h"
 #include "backend/registry.h"
 #include "tests/support/check.h"
-#include "tests/support/loaded.h"
+#include "tests/support/pair.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define N_TOKENS 760 /* the rings of window layers, 128 + 512, wrap */
-#define N_VOCAB  128
-
-static void make_tokens(int32_t tokens[N_TOKENS], unsigned seed)
-{
-    for (size_t i = 0; i < N_TOKENS; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        tokens[i] = (int32_t)(seed >> 24) % N_VOCAB;
-    }
-}
+#define N_VOCAB  PAIR_VOCAB
 
 static float *make_logits(void)
 {
@@ -37,22 +29,15 @@ static void assert_same_logits(const float *a, const float *b, size_t first, con
             fail_msg("%s: the logits of token %zu have other bits", isa, t);
 }
 
-static struct tiny_model *make_model(void)
-{
-    struct tiny_options options = tiny_options_default();
-    options.n_vocab = N_VOCAB;
-    return tiny_model_make(&options);
-}
-
 /* ---------------------------------------------------------------- the same bits */
 
 static void bits_do_not_depend_on_chunks_or_threads(void **state)
 {
     (void)state;
     static const size_t pieces[] = {512, 1, 3, 64, 257, 16, 29};
-    struct tiny_model *model = make_model();
+    struct tiny_model *model = pair_model();
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 1);
+    pair_tokens(tokens, N_TOKENS, 1);
     for (size_t v = 0; v < gs_fast_kernels_count(); v++)
         for (int q8 = 0; q8 < 2; q8++) {
             float *whole = make_logits(), *other = make_logits();
@@ -80,14 +65,14 @@ static void bits_do_not_depend_on_other_sessions(void **state)
 {
     (void)state;
     static const size_t pieces[3] = {1, 13, 70};
-    struct tiny_model *model = make_model();
+    struct tiny_model *model = pair_model();
     struct gs_device_options options = {.n_threads = 2, .precision = GS_PRECISION_FAST};
     struct loaded loaded = loaded_open_with(model, &options);
     int32_t tokens[3][N_TOKENS];
     float *alone[3];
     struct gs_kv *kv[3];
     for (unsigned s = 0; s < 3; s++) {
-        make_tokens(tokens[s], s + 1);
+        pair_tokens(tokens[s], N_TOKENS, s + 1);
         alone[s] = make_logits();
         kv[s] = loaded_kv(&loaded, N_TOKENS);
         loaded_run(&loaded, kv[s], tokens[s], N_TOKENS, 512, alone[s]);
@@ -127,11 +112,11 @@ static void copies_and_exports_continue_alike(void **state)
 {
     (void)state;
     enum { AT = 700 };
-    struct tiny_model *model = make_model();
+    struct tiny_model *model = pair_model();
     struct gs_device_options options = {.n_threads = 2, .precision = GS_PRECISION_FAST};
     struct loaded loaded = loaded_open_with(model, &options), exact = loaded_open(model, 1);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 4);
+    pair_tokens(tokens, N_TOKENS, 4);
     float *whole = make_logits(), *other = make_logits();
     struct gs_kv *kv = loaded_kv(&loaded, N_TOKENS), *copy = loaded_kv(&loaded, N_TOKENS),
                  *larger = loaded_kv(&loaded, 2 * N_TOKENS), *imported = loaded_kv(&loaded, N_TOKENS),
@@ -293,7 +278,7 @@ static struct distance measure_demo(const struct demo *demo, const struct gs_dev
     return sum;
 }
 
-static void assert_near(const struct distance *d, const char *name)
+static void assert_distance(const struct distance *d, const char *name)
 {
     printf("  %-12s mean KL %.2e, mean cosine %.6f, %zu of %zu clear positions differ\n", name,
            d->kl / (double)d->n, d->cosine / (double)d->n, d->disagreed, d->clear);
@@ -313,14 +298,14 @@ static void fast_and_q8_are_near_exact(void **state)
         struct gs_device_options options = {
             .n_threads = 2, .isa = gs_fast_kernels_at(v)->isa, .precision = GS_PRECISION_FAST};
         struct distance d = measure_demo(&demo, &options);
-        assert_near(&d, options.isa);
+        assert_distance(&d, options.isa);
     }
     for (int fast = 0; fast < 2; fast++) {
         struct gs_device_options options = {.n_threads = 2,
                                             .precision = fast ? GS_PRECISION_FAST : GS_PRECISION_EXACT,
                                             .weights = GS_WEIGHTS_Q8};
         struct distance d = measure_demo(&demo, &options);
-        assert_near(&d, fast ? "q8, fast" : "q8, exact");
+        assert_distance(&d, fast ? "q8, fast" : "q8, exact");
     }
     close_demo(&demo);
 }
@@ -367,7 +352,7 @@ static void ragged_shapes_are_near_exact(void **state)
     shape.window = 5;
     struct tiny_model *model = tiny_model_make(&shape);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 9);
+    pair_tokens(tokens, N_TOKENS, 9);
     for (size_t t = 0; t < N_TOKENS; t++)
         tokens[t] %= RAGGED_VOCAB;
     float *exact = make_logits(), *fast = make_logits();
@@ -424,7 +409,7 @@ static void kernels_are_listed(void **state)
 static void q8_is_in_the_plan(void **state)
 {
     (void)state;
-    struct tiny_model *model = make_model();
+    struct tiny_model *model = pair_model();
     struct gs_device_options native = {.n_threads = 1, .precision = GS_PRECISION_FAST}, q8 = native;
     q8.weights = GS_WEIGHTS_Q8;
     struct loaded a = loaded_open_with(model, &native), b = loaded_open_with(model, &q8);

@@ -1,26 +1,29 @@
-/* The exact backend on a GGUF: the same bits as on the safetensors form, and the kernels that it takes. */
+/* The CPU backend on a GGUF: the same bits as on the safetensors form, the kernels that it takes, and fast
+ * near exact where a layer's types are mixed. */
 #include "backend/cpu/kernels.h"
 #include "backend/registry.h"
 #include "model/mxfp4.h"
 #include "tests/support/files.h"
 #include "tests/support/loaded.h"
+#include "tests/support/pair.h"
 #include "tests/support/tiny_gguf.h"
 
 #include "tests/support/check.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define N_TOKENS 40 /* twice the window and more */
 
-static float *logits_of_path(const char *path)
+static float *logits_of_path(const char *path, enum gs_precision precision)
 {
     struct loaded loaded = {0};
     struct gs_error error;
     assert_ok(gs_checkpoint_open(path, &loaded.checkpoint, &error), &error);
     assert_ok(gs_weights_bind(loaded.checkpoint, NULL, NULL, &loaded.weights, &error), &error);
     assert_ok(gs_backend_find("cpu", &loaded.backend, &error), &error);
-    struct gs_device_options options = {.n_threads = 2};
+    struct gs_device_options options = {.n_threads = 2, .precision = precision};
     assert_ok(loaded.backend->open(&options, &loaded.device, &error), &error);
     assert_ok(loaded.backend->load(loaded.device, loaded.weights, NULL, NULL, &error), &error);
 
@@ -46,28 +49,58 @@ static void logits_have_the_same_bits(void **state)
         {.dense = GS_DTYPE_BF16, .has_vocabulary = true},
         {.dense = GS_DTYPE_F32, .n_parts = 2},
         {.dense = GS_DTYPE_F16},
+        {.dense = GS_DTYPE_BF16, .mixed = true, .keys = GS_DTYPE_F16, .values = GS_DTYPE_F32},
     };
     struct tiny_options options = tiny_options_default();
     struct tiny_model *model = tiny_model_make(&options);
     char *folder = test_folder_make();
     tiny_model_write(model, folder);
-    float *expected = logits_of_path(folder);
+    float *expected = logits_of_path(folder, GS_PRECISION_EXACT);
     size_t bytes = N_TOKENS * (size_t)options.n_vocab * sizeof *expected;
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
         char *gguf_folder = test_folder_make();
         tiny_gguf_write(model, &variants[i], gguf_folder, "model");
-        float *logits = logits_of_path(gguf_folder);
+        float *logits = logits_of_path(gguf_folder, GS_PRECISION_EXACT);
         assert_memory_equal(logits, expected, bytes);
         free(logits);
         test_folder_remove(gguf_folder);
     }
     /* Q8_0 is another model: the comparison would notice. */
     tiny_gguf_write(model, &(struct tiny_gguf_options){.dense = GS_DTYPE_Q8_0}, folder, "q");
-    float *logits = logits_of_path(test_path_join(folder, "q.gguf").text);
+    float *logits = logits_of_path(test_path_join(folder, "q.gguf").text, GS_PRECISION_EXACT);
     assert_memory_not_equal(logits, expected, bytes);
     free(logits);
     free(expected);
     test_folder_remove(folder);
+    tiny_model_free(model);
+}
+
+/*
+ * The projections of a layer's queries, keys and values in types of their own: each meets the rows of
+ * activations in the form that it multiplies, whatever the one before it met.
+ */
+static void mixed_types_are_near_exact(void **state)
+{
+    (void)state;
+    static const struct tiny_gguf_options mixes[] = {
+        {.dense = GS_DTYPE_BF16, .mixed = true, .keys = GS_DTYPE_Q8_0, .values = GS_DTYPE_BF16},
+        {.dense = GS_DTYPE_Q8_0, .mixed = true, .keys = GS_DTYPE_Q8_0, .values = GS_DTYPE_BF16},
+        {.dense = GS_DTYPE_Q8_0, .mixed = true, .keys = GS_DTYPE_BF16, .values = GS_DTYPE_F32},
+        {.dense = GS_DTYPE_F16, .mixed = true, .keys = GS_DTYPE_BF16, .values = GS_DTYPE_Q8_0},
+    };
+    struct tiny_options options = pair_options(PAIR_NO_CHOICE_SMALL, 2);
+    struct tiny_model *model = tiny_model_make(&options);
+    for (size_t i = 0; i < sizeof mixes / sizeof mixes[0]; i++) {
+        char *folder = test_folder_make(), name[32];
+        tiny_gguf_write(model, &mixes[i], folder, "model");
+        float *exact = logits_of_path(folder, GS_PRECISION_EXACT);
+        float *fast = logits_of_path(folder, GS_PRECISION_FAST);
+        snprintf(name, sizeof name, "mix %zu", i);
+        assert_near(exact, fast, N_TOKENS, 0.999, 0.06, name);
+        free(exact);
+        free(fast);
+        test_folder_remove(folder);
+    }
     tiny_model_free(model);
 }
 
@@ -81,7 +114,7 @@ static void nan_scales_reach_the_logits(void **state)
     char *folder = test_folder_make();
     memset(scales->data, 255, scales->bytes);
     tiny_gguf_write(model, &(struct tiny_gguf_options){.dense = GS_DTYPE_BF16}, folder, "model");
-    float *logits = logits_of_path(folder);
+    float *logits = logits_of_path(folder, GS_PRECISION_EXACT);
     for (size_t i = 0; i < N_TOKENS * (size_t)options.n_vocab; i++)
         assert_true(!isfinite(logits[i]));
     free(logits);
@@ -148,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_have_the_same_bits),
+        cmocka_unit_test(mixed_types_are_near_exact),
         cmocka_unit_test(nan_scales_reach_the_logits),
         cmocka_unit_test(mxfp4_forms_agree),
         cmocka_unit_test(known_block),

@@ -3,7 +3,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/registry.h"
 #include "tests/support/check.h"
-#include "tests/support/loaded.h"
+#include "tests/support/pair.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -11,15 +11,7 @@
 #include <stdlib.h>
 
 #define N_TOKENS 300
-#define N_VOCAB  128
-
-static void make_tokens(int32_t tokens[N_TOKENS], unsigned seed)
-{
-    for (size_t i = 0; i < N_TOKENS; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        tokens[i] = (int32_t)(seed >> 24) % N_VOCAB;
-    }
-}
+#define N_VOCAB  PAIR_VOCAB
 
 static float *make_logits(void)
 {
@@ -38,11 +30,9 @@ static void assert_same_logits(const float *a, const float *b, const char *what)
 static void bits_do_not_depend_on_chunks_or_threads(void **state)
 {
     (void)state;
-    struct tiny_options options = tiny_options_default();
-    options.n_vocab = N_VOCAB;
-    struct tiny_model *model = tiny_model_make(&options);
+    struct tiny_model *model = pair_model();
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 1);
+    pair_tokens(tokens, N_TOKENS, 1);
     float *whole = make_logits(), *other = make_logits();
     for (size_t n_threads = 1; n_threads <= 4; n_threads++) {
         struct loaded loaded = loaded_open(model, n_threads);
@@ -93,7 +83,7 @@ static void bits_do_not_depend_on_the_processor(void **state)
     options.d_head = 18;
     struct tiny_model *model = tiny_model_make(&options);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 9);
+    pair_tokens(tokens, N_TOKENS, 9);
     float *logits = make_logits();
     for (size_t v = 0; v < gs_kernels_count(); v++) {
         struct loaded loaded = loaded_open_isa(model, gs_kernels_at(v)->isa);
@@ -121,15 +111,13 @@ static void bits_do_not_depend_on_the_processor(void **state)
 static void bits_do_not_depend_on_other_sessions(void **state)
 {
     (void)state;
-    struct tiny_options options = tiny_options_default();
-    options.n_vocab = N_VOCAB;
-    struct tiny_model *model = tiny_model_make(&options);
+    struct tiny_model *model = pair_model();
     struct loaded loaded = loaded_open(model, 2);
     int32_t tokens[3][N_TOKENS];
     float *alone[3], *together[3];
     struct gs_kv *kv[3];
     for (unsigned s = 0; s < 3; s++) {
-        make_tokens(tokens[s], s + 1);
+        pair_tokens(tokens[s], N_TOKENS, s + 1);
         alone[s] = make_logits();
         together[s] = make_logits();
         kv[s] = loaded_kv(&loaded, N_TOKENS);
@@ -337,12 +325,10 @@ static void bad_steps_are_refused(void **state)
 static void a_cancelled_step_leaves_the_timeline(void **state)
 {
     (void)state;
-    struct tiny_options options = tiny_options_default();
-    options.n_vocab = N_VOCAB;
-    struct tiny_model *model = tiny_model_make(&options);
+    struct tiny_model *model = pair_model();
     struct loaded loaded = loaded_open(model, 2);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 3);
+    pair_tokens(tokens, N_TOKENS, 3);
     float *expected = make_logits(), *resumed = make_logits();
     struct gs_kv *kv = loaded_kv(&loaded, N_TOKENS);
     loaded_run(&loaded, kv, tokens, N_TOKENS, 256, expected);
@@ -389,7 +375,7 @@ static void a_step_is_cancelled_within_a_layer(void **state)
     struct tiny_model *model = tiny_model_make(&options);
     struct loaded loaded = loaded_open(model, 2);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 6);
+    pair_tokens(tokens, N_TOKENS, 6);
     float *expected = make_logits(), *resumed = make_logits();
     struct gs_kv *kv = loaded_kv(&loaded, 2 * N_TOKENS);
     loaded_run(&loaded, kv, tokens, N_TOKENS, 256, expected);
@@ -426,7 +412,7 @@ static void truncation_is_exact_or_declined(void **state)
     struct tiny_model *model = tiny_model_make(&options);
     struct loaded loaded = loaded_open(model, 2);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 4);
+    pair_tokens(tokens, N_TOKENS, 4);
     float *expected = make_logits(), *again = make_logits();
     struct gs_kv *kv = loaded_kv(&loaded, 2 * N_TOKENS);
     loaded_run(&loaded, kv, tokens, N_TOKENS, 256, expected);
@@ -451,12 +437,10 @@ static void truncation_is_exact_or_declined(void **state)
 static void copies_and_exports_continue_alike(void **state)
 {
     (void)state;
-    struct tiny_options options = tiny_options_default();
-    options.n_vocab = N_VOCAB;
-    struct tiny_model *model = tiny_model_make(&options);
+    struct tiny_model *model = pair_model();
     struct loaded loaded = loaded_open(model, 2);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 5);
+    pair_tokens(tokens, N_TOKENS, 5);
     float *expected = make_logits(), *other = make_logits();
     struct gs_kv *kv = loaded_kv(&loaded, N_TOKENS);
     struct gs_error error;
@@ -498,12 +482,10 @@ static void copies_and_exports_continue_alike(void **state)
 static void imported_caches_copy_and_truncate(void **state)
 {
     (void)state;
-    struct tiny_options options = tiny_options_default();
-    options.n_vocab = N_VOCAB;
-    struct tiny_model *model = tiny_model_make(&options);
+    struct tiny_model *model = pair_model();
     struct loaded loaded = loaded_open(model, 2);
     int32_t tokens[N_TOKENS];
-    make_tokens(tokens, 8);
+    pair_tokens(tokens, N_TOKENS, 8);
     struct gs_kv *kv = loaded_kv(&loaded, 2 * N_TOKENS), *imported = loaded_kv(&loaded, 272),
                  *copy = loaded_kv(&loaded, 272);
     struct gs_error error;

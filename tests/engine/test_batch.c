@@ -6,8 +6,7 @@
 #include "engine/engine.h"
 #include "engine/session.h"
 #include "tests/support/check.h"
-#include "tests/support/files.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
 #include <stdlib.h>
 
@@ -23,11 +22,8 @@ struct fixture {
 static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    struct gs_error error;
     struct tiny_options options = tiny_options_default();
-    f->folder = test_folder_make();
-    tiny_checkpoint_write(&options, f->folder);
-    assert_ok(gs_engine_open(f->folder, NULL, &f->engine, &error), &error);
+    f->engine = tiny_engine_open(&options, NULL, &f->folder);
     f->n_vocab = (size_t)gs_engine_info(f->engine)->n_vocab;
     *state = f;
     return 0;
@@ -36,8 +32,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    gs_engine_close(f->engine);
-    test_folder_remove(f->folder);
+    tiny_engine_close(f->engine, f->folder);
     free(f);
     return 0;
 }
@@ -101,7 +96,8 @@ static void mixed_steps_equal_each_alone(void **state)
             if (count == 0)
                 continue;
             items[n++] = (struct gs_batch_item){
-                sessions[i], tokens[i] + done[i], count, step % 2 ? GS_WANT_LAST : GS_WANT_NONE, NULL, NULL};
+                sessions[i], tokens[i] + done[i], count, step % 2 ? GS_WANT_LAST : GS_WANT_NONE, NULL, NULL,
+                NULL};
             done[i] += count;
         }
         assert_ok(gs_batch_run(f->engine, items, n, NULL, NULL, NULL, &error), &error);
@@ -110,7 +106,7 @@ static void mixed_steps_equal_each_alone(void **state)
     }
     struct gs_batch_item last[N_SESSION];
     for (size_t i = 0; i < N_SESSION; i++)
-        last[i] = (struct gs_batch_item){sessions[i], tokens[i] + done[i], 1, GS_WANT_LAST, NULL, NULL};
+        last[i] = (struct gs_batch_item){sessions[i], tokens[i] + done[i], 1, GS_WANT_LAST, NULL, NULL, NULL};
     assert_ok(gs_batch_run(f->engine, last, N_SESSION, NULL, NULL, NULL, &error), &error);
     for (size_t i = 0; i < N_SESSION; i++) {
         size_t count;
@@ -146,8 +142,8 @@ static void all_rows_are_lent(void **state)
     for (size_t i = 0; i < 2; i++)
         for (size_t p = 0; p < 20; p++)
             tokens[i][p] = token_of(i, p);
-    const struct gs_batch_item items[] = {{sessions[0], tokens[0], 7, GS_WANT_LAST, NULL, NULL},
-                                          {sessions[1], tokens[1], 20, GS_WANT_ALL, NULL, NULL}};
+    const struct gs_batch_item items[] = {{sessions[0], tokens[0], 7, GS_WANT_LAST, NULL, NULL, NULL},
+                                          {sessions[1], tokens[1], 20, GS_WANT_ALL, NULL, NULL, NULL}};
     struct rows rows = {.bytes = f->n_vocab * sizeof(float)};
     for (size_t i = 0; i < 20; i++) /* beforehand: the engine is taken while rows are lent */
         rows.wanted[i] = alone(f, 1, i + 1);
@@ -161,6 +157,50 @@ static void all_rows_are_lent(void **state)
     gs_session_close(sessions[1]);
 }
 
+/* The last token's row, instead of the session's logits; of a step that wants none nothing is written. */
+static void a_row_is_borrowed(void **state)
+{
+    struct fixture *f = *state;
+    struct gs_session *sessions[3] = {open_session(f), open_session(f), open_session(f)};
+    struct gs_error error;
+    int32_t tokens[3][20];
+    const float *rows[3] = {NULL, NULL, NULL};
+    for (size_t i = 0; i < 3; i++)
+        for (size_t p = 0; p < 20; p++)
+            tokens[i][p] = token_of(i, p);
+    float *wanted[2] = {alone(f, 0, 7), alone(f, 1, 20)};
+    const struct gs_batch_item items[] = {{sessions[0], tokens[0], 7, GS_WANT_LAST, NULL, NULL, &rows[0]},
+                                          {sessions[1], tokens[1], 20, GS_WANT_ALL, NULL, NULL, &rows[1]},
+                                          {sessions[2], tokens[2], 3, GS_WANT_NONE, NULL, NULL, &rows[2]}};
+    assert_ok(gs_batch_run(f->engine, items, 3, NULL, NULL, NULL, &error), &error);
+    for (size_t i = 0; i < 2; i++) {
+        assert_non_null(rows[i]);
+        assert_memory_equal(rows[i], wanted[i], f->n_vocab * sizeof(float));
+        assert_null(gs_session_logits(sessions[i]));
+        free(wanted[i]);
+    }
+    assert_null(rows[2]);
+    for (size_t i = 0; i < 3; i++)
+        gs_session_close(sessions[i]);
+}
+
+static void count_items(void *user, size_t begin, size_t end, size_t thread)
+{
+    _Atomic int *seen = user;
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        atomic_fetch_add(&seen[i], 1);
+}
+
+static void work_is_shared(void **state)
+{
+    struct fixture *f = *state;
+    _Atomic int seen[50] = {0};
+    gs_engine_share(f->engine, count_items, seen, 49);
+    for (size_t i = 0; i < 50; i++)
+        assert_int_equal(atomic_load(&seen[i]), i < 49);
+}
+
 static void failures_change_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -169,23 +209,23 @@ static void failures_change_nothing(void **state)
     int32_t tokens[N_CTX + 1] = {0}, bad = (int32_t)f->n_vocab;
     _Atomic bool cancelled = true;
     size_t count;
-    const struct gs_batch_item good[] = {{a, tokens, 3, GS_WANT_LAST, NULL, NULL},
-                                         {b, tokens, 4, GS_WANT_LAST, NULL, NULL}};
+    const struct gs_batch_item good[] = {{a, tokens, 3, GS_WANT_LAST, NULL, NULL, NULL},
+                                         {b, tokens, 4, GS_WANT_LAST, NULL, NULL, NULL}};
     assert_ok(gs_batch_run(f->engine, good, 2, NULL, NULL, NULL, &error), &error);
 
-    const struct gs_batch_item wrong_id[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL},
-                                             {b, &bad, 1, GS_WANT_LAST, NULL, NULL}};
+    const struct gs_batch_item wrong_id[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL, NULL},
+                                             {b, &bad, 1, GS_WANT_LAST, NULL, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, wrong_id, 2, NULL, NULL, NULL, &error), GS_INVALID_ARGUMENT,
                  "token id", &error);
-    const struct gs_batch_item full[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL},
-                                         {b, tokens, N_CTX - 3, GS_WANT_LAST, NULL, NULL}};
+    const struct gs_batch_item full[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL, NULL},
+                                         {b, tokens, N_CTX - 3, GS_WANT_LAST, NULL, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, full, 2, NULL, NULL, NULL, &error), GS_CONTEXT_FULL, "do not fit",
                  &error);
-    const struct gs_batch_item twice[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL},
-                                          {a, tokens, 1, GS_WANT_LAST, NULL, NULL}};
+    const struct gs_batch_item twice[] = {{a, tokens, 1, GS_WANT_LAST, NULL, NULL, NULL},
+                                          {a, tokens, 1, GS_WANT_LAST, NULL, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, twice, 2, NULL, NULL, NULL, &error), GS_INVALID_ARGUMENT, "timeline",
                  &error);
-    const struct gs_batch_item none[] = {{a, tokens, 0, GS_WANT_LAST, NULL, NULL}};
+    const struct gs_batch_item none[] = {{a, tokens, 0, GS_WANT_LAST, NULL, NULL, NULL}};
     assert_fails(gs_batch_run(f->engine, none, 1, NULL, NULL, NULL, &error), GS_INVALID_ARGUMENT, "no tokens",
                  &error);
     assert_fails(gs_batch_run(f->engine, good, 2, &cancelled, NULL, NULL, &error), GS_CANCELLED, "cancel",
@@ -219,7 +259,7 @@ static void copies_and_rewinds_go_on_bit_for_bit(void **state)
     assert_ok(gs_session_rewind(second, 70, &kept, &error), &error);
     assert_int_equal(kept, 70);
     assert_null(gs_session_logits(second));
-    const struct gs_batch_item item = {second, tokens + 70, 60, GS_WANT_LAST, NULL, NULL};
+    const struct gs_batch_item item = {second, tokens + 70, 60, GS_WANT_LAST, NULL, NULL, NULL};
     assert_ok(gs_batch_run(f->engine, &item, 1, NULL, NULL, NULL, &error), &error);
     assert_same(f, second, 3, 130);
     assert_fails(gs_session_copy(tight, second, &error), GS_CONTEXT_FULL, "do not fit", &error);
@@ -232,6 +272,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixed_steps_equal_each_alone),
         cmocka_unit_test(all_rows_are_lent),
+        cmocka_unit_test(a_row_is_borrowed),
+        cmocka_unit_test(work_is_shared),
         cmocka_unit_test(failures_change_nothing),
         cmocka_unit_test(copies_and_rewinds_go_on_bit_for_bit),
     };

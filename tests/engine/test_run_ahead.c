@@ -12,8 +12,7 @@
 #include "engine/session.h"
 #include "engine/source.h"
 #include "tests/support/check.h"
-#include "tests/support/files.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
 #include <stdlib.h>
 
@@ -117,14 +116,11 @@ static struct gs_engine *engine;
 static int set_up(void **state)
 {
     struct tiny_options options = tiny_options_default();
-    struct gs_error error;
     (void)state;
     options.n_vocab = N_VOCAB;
     options.n_layer = 2;
-    folder = test_folder_make();
-    tiny_checkpoint_write(&options, folder);
     struct gs_engine_options how = {.backend = "cpu", .n_threads = 1};
-    assert_ok(gs_engine_open(folder, &how, &engine, &error), &error);
+    engine = tiny_engine_open(&options, &how, &folder);
     choosing = gs_backend_cpu;
     choosing.chain = chain;
     choosing.forward = forward;
@@ -138,8 +134,7 @@ static int tear_down(void **state)
 {
     (void)state;
     engine->backend = &gs_backend_cpu;
-    gs_engine_close(engine);
-    test_folder_remove(folder);
+    tiny_engine_close(engine, folder);
     return 0;
 }
 
@@ -490,7 +485,8 @@ static void batches_give_each_row_what_it_wants(void **state)
                                                   1,
                                                   (s + i) % 5 == 4 ? GS_WANT_LAST : GS_WANT_TOKEN,
                                                   i % 2 ? &draws[i] : NULL,
-                                                  &found[i]};
+                                                  &found[i],
+                                                  NULL};
             }
             assert_ok(gs_batch_run(engine, items, N, NULL, NULL, NULL, &error), &error);
             for (size_t i = 0; i < N; i++) {

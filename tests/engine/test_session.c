@@ -1,8 +1,10 @@
 /* Sessions: whatever way a timeline came about, its logits are those of a fresh run of its tokens. */
+#include "engine/engine.h"
 #include "tests/support/check.h"
 #include "tests/support/files.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,11 +25,8 @@ static int set_up(void **state)
     struct tiny_options options = tiny_options_default();
     options.n_vocab = N_VOCAB;
     options.n_layer = 2;
-    struct gs_error error;
-    fixture.folder = test_folder_make();
-    tiny_checkpoint_write(&options, fixture.folder);
     struct gs_engine_options engine_options = {.n_threads = 2};
-    assert_ok(gs_engine_open(fixture.folder, &engine_options, &fixture.engine, &error), &error);
+    fixture.engine = tiny_engine_open(&options, &engine_options, &fixture.folder);
     *state = &fixture;
     return 0;
 }
@@ -35,8 +34,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *fixture = *state;
-    gs_engine_close(fixture->engine);
-    test_folder_remove(fixture->folder);
+    tiny_engine_close(fixture->engine, fixture->folder);
     return 0;
 }
 
@@ -332,6 +330,50 @@ static void the_plan_adds_up(void **state)
     assert_fails(gs_engine_plan(engine, 0, &small, &error), GS_INVALID_ARGUMENT, "0 tokens", &error);
 }
 
+static uint64_t bytes_free;
+static size_t n_asked;
+
+static uint64_t tell_free(const struct gs_device *device)
+{
+    (void)device;
+    n_asked++;
+    return bytes_free;
+}
+
+/* Of what was free half goes to sessions unasked; what does not fit then is refused, as is what never did. */
+static void memory_is_asked_for_now_and_then(void **state)
+{
+    struct gs_engine *engine = ((struct fixture *)*state)->engine;
+    const struct gs_backend *backend = engine->backend;
+    struct gs_backend stingy = *backend;
+    struct gs_session *sessions[4], *none;
+    struct gs_error error;
+    uint64_t each = backend->kv_bytes(engine->device, N_CTX),
+             scratch = backend->scratch_bytes(engine->device);
+    stingy.memory_available = tell_free;
+    engine->backend = &stingy;
+    atomic_store(&engine->spare_until, 0.0);
+    bytes_free = scratch + 5 * each;
+    n_asked = 0;
+    sessions[0] = open_session(state, N_CTX);
+    atomic_store(&engine->spare_until, INFINITY); /* not a matter of time */
+    sessions[1] = open_session(state, N_CTX);
+    sessions[2] = open_session(state, N_CTX);
+    assert_int_equal(n_asked, 1);
+    sessions[3] = open_session(state, N_CTX);
+    assert_int_equal(n_asked, 2);
+    bytes_free = scratch + each / 2;
+    atomic_store(&engine->spare_until, 0.0);
+    assert_fails(gs_session_open(engine, N_CTX, &none, &error), GS_OUT_OF_MEMORY, "the largest that fits",
+                 &error);
+    assert_int_equal(n_asked, 3);
+    assert_fails(gs_session_open(engine, -1, &none, &error), GS_INVALID_ARGUMENT, "-1 tokens", &error);
+    engine->backend = backend;
+    atomic_store(&engine->spare_until, 0.0);
+    for (size_t i = 0; i < 4; i++)
+        gs_session_close(sessions[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +387,7 @@ int main(void)
         cmocka_unit_test(a_changed_model_is_noticed),
         cmocka_unit_test(sessions_run_from_several_threads),
         cmocka_unit_test(the_plan_adds_up),
+        cmocka_unit_test(memory_is_asked_for_now_and_then),
     };
     return cmocka_run_group_tests_name("engine/session", tests, set_up, tear_down);
 }

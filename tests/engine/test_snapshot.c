@@ -3,7 +3,7 @@
 #include "engine/snapshot.h"
 #include "tests/support/check.h"
 #include "tests/support/files.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -19,18 +19,14 @@ struct fixture {
     int32_t tokens[COUNT + 40];
 };
 
-static struct gs_engine *open_engine(const char *folder, uint64_t seed)
+static struct gs_engine *open_engine(uint64_t seed, char **folder)
 {
     struct tiny_options options = tiny_options_default();
     struct gs_engine_options engine_options = {.n_threads = 2};
-    struct gs_engine *engine;
-    struct gs_error error;
     options.n_vocab = N_VOCAB;
     options.n_layer = 2;
     options.seed = seed;
-    tiny_checkpoint_write(&options, folder);
-    assert_ok(gs_engine_open(folder, &engine_options, &engine, &error), &error);
-    return engine;
+    return tiny_engine_open(&options, &engine_options, folder);
 }
 
 static struct gs_session *open_session(struct gs_engine *engine, int64_t n_ctx)
@@ -46,8 +42,7 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     struct gs_error error;
     assert_non_null(f);
-    f->folder = test_folder_make();
-    f->engine = open_engine(f->folder, 1);
+    f->engine = open_engine(1, &f->folder);
     f->path = test_path_join(f->folder, "session.kv");
     for (int i = 0; i < COUNT + 40; i++)
         f->tokens[i] = (i * i + 3 * i) % N_VOCAB;
@@ -62,8 +57,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    gs_engine_close(f->engine);
-    test_folder_remove(f->folder);
+    tiny_engine_close(f->engine, f->folder);
     free(f);
     return 0;
 }
@@ -154,13 +148,12 @@ static void foreign_ones_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct gs_error error;
-    char *folder = test_folder_make();
-    struct gs_engine *other = open_engine(folder, 2); /* the same shapes, other weights */
+    char *folder;
+    struct gs_engine *other = open_engine(2, &folder); /* the same shapes, other weights */
     struct gs_session *session = open_session(other, N_CTX);
     assert_fails(gs_session_load(session, f->path.text, &error), GS_UNSUPPORTED, "of another model", &error);
     gs_session_close(session);
-    gs_engine_close(other);
-    test_folder_remove(folder);
+    tiny_engine_close(other, folder);
 
     session = open_session(f->engine, COUNT - 1);
     assert_fails(gs_session_load(session, f->path.text, &error), GS_CONTEXT_FULL,
@@ -176,11 +169,10 @@ static void foreign_ones_are_refused(void **state)
 static void the_model_has_a_fingerprint(void **state)
 {
     struct fixture *f = *state;
-    char *folder = test_folder_make();
-    struct gs_engine *same = open_engine(folder, 1);
+    char *folder;
+    struct gs_engine *same = open_engine(1, &folder);
     assert_true(gs_model_fingerprint(same) == gs_model_fingerprint(f->engine));
-    gs_engine_close(same);
-    test_folder_remove(folder);
+    tiny_engine_close(same, folder);
 }
 
 int main(void)

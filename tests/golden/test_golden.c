@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "backend/registry.h"
+#include "engine/compare.h"
 
 #define COSINE_BAR   0.999999
 #define RELATIVE_BAR 1e-4
@@ -151,29 +152,12 @@ struct report {
     struct tally argmax;
 };
 
-static const char *const stage_names[GS_STAGE_COUNT] = {
-    [GS_STAGE_EMBEDDING] = "embedding",
-    [GS_STAGE_ATTENTION] = "attention",
-    [GS_STAGE_ROUTER] = "router",
-    [GS_STAGE_ROUTER_CHOICE] = "router_choice",
-    [GS_STAGE_ROUTER_WEIGHT] = "router_weight",
-    [GS_STAGE_MOE] = "moe",
-    [GS_STAGE_LAYER] = "layer",
-    [GS_STAGE_FINAL_NORM] = "final_norm",
-    [GS_STAGE_LOGITS] = "logits",
-};
-
-static bool is_in_layers(enum gs_stage stage)
-{
-    return stage != GS_STAGE_EMBEDDING && stage != GS_STAGE_FINAL_NORM && stage != GS_STAGE_LOGITS;
-}
-
 static void name_component(char name[64], enum gs_stage stage, int64_t layer)
 {
-    if (is_in_layers(stage)) {
-        snprintf(name, 64, "layers.%lld.%s", (long long)layer, stage_names[stage]);
+    if (gs_stage_in_layers(stage)) {
+        snprintf(name, 64, "layers.%lld.%s", (long long)layer, gs_stage_name((enum gs_stage)stage));
     } else {
-        snprintf(name, 64, "%s", stage_names[stage]);
+        snprintf(name, 64, "%s", gs_stage_name((enum gs_stage)stage));
     }
 }
 
@@ -277,12 +261,13 @@ static void compare_all(struct report *report, const struct recording *recording
     const int32_t *rows = golden_vector(golden, "rows", GS_DTYPE_I32, &n_rows);
     golden_vector(golden, "tokens", GS_DTYPE_I32, &n_golden_tokens);
     for (int stage = 0; stage < GS_STAGE_LOGITS; stage++) {
-        for (int64_t layer = 0; layer < (is_in_layers((enum gs_stage)stage) ? recording->n_layer : 1);
+        for (int64_t layer = 0; layer < (gs_stage_in_layers((enum gs_stage)stage) ? recording->n_layer : 1);
              layer++) {
             const struct component *found = &recording->components[stage][layer];
             if (found->rows != recording->n_tokens) {
-                fail_msg("stage %s of layer %lld has %zu rows instead of %zu", stage_names[stage],
-                         (long long)layer, found->rows, recording->n_tokens);
+                fail_msg("stage %s of layer %lld has %zu rows instead of %zu",
+                         gs_stage_name((enum gs_stage)stage), (long long)layer, found->rows,
+                         recording->n_tokens);
             }
             if (stage == GS_STAGE_ROUTER_CHOICE) {
                 compare_choices(report, recording, golden, layer, n_golden_tokens);
@@ -315,10 +300,11 @@ static void print_report(const char *title, const struct report *report)
     for (int stage = 0; stage < GS_STAGE_COUNT; stage++) {
         const struct tally *tally = &report->stages[stage];
         if (stage == GS_STAGE_ROUTER_CHOICE) {
-            printf("  %-14s %9zu %14s %14s %7zu\n", stage_names[stage], tally->rows, "-", "-", tally->wrong);
+            printf("  %-14s %9zu %14s %14s %7zu\n", gs_stage_name((enum gs_stage)stage), tally->rows, "-",
+                   "-", tally->wrong);
         } else if (tally->rows > 0) {
-            printf("  %-14s %9zu %14.9f %14.2e %7zu\n", stage_names[stage], tally->rows, 1 - tally->distance,
-                   tally->error, tally->wrong);
+            printf("  %-14s %9zu %14.9f %14.2e %7zu\n", gs_stage_name((enum gs_stage)stage), tally->rows,
+                   1 - tally->distance, tally->error, tally->wrong);
         }
     }
     printf("  %-14s %9zu %14s %14s %7zu\n", "argmax", report->argmax.rows, "-", "-", report->argmax.wrong);
@@ -335,7 +321,7 @@ static void assert_same_bits(const struct recording *a, const struct recording *
             size_t rows = x->rows < y->rows ? x->rows : y->rows;
             if (rows > 0 && memcmp(x->values, y->values, rows * (size_t)x->columns * sizeof(float)) != 0) {
                 fail_msg("stage %s of layer %lld depends on how the tokens were cut into calls",
-                         stage_names[stage], (long long)layer);
+                         gs_stage_name((enum gs_stage)stage), (long long)layer);
             }
         }
     }
@@ -604,7 +590,7 @@ static void test_spoilt_models_are_flagged(void **state)
         struct recording *recording = run(&other, tokens, CONTROL_TOKENS, all_at_once, 1);
         bool flagged = is_flagged(recording, &golden, controls[i].flagged, &n_wrong);
         printf("  control %-28s %s (%zu rows of %s)\n", controls[i].name, flagged ? "flagged" : "MISSED",
-               n_wrong, stage_names[controls[i].flagged]);
+               n_wrong, gs_stage_name(controls[i].flagged));
         missed += !flagged;
         recording_free(recording);
         gs_arena_free(&arena);

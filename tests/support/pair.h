@@ -26,6 +26,9 @@ enum pair_shape {
 const char *pair_shape_name(enum pair_shape shape);
 struct tiny_options pair_options(enum pair_shape shape, int64_t n_layer);
 
+/* The default's shapes, with PAIR_VOCAB. */
+struct tiny_model *pair_model(void);
+
 struct pair {
     struct loaded cpu, other; /* other borrows the cpu's weights */
 };

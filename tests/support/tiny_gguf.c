@@ -261,14 +261,23 @@ static struct tiny_tensor *in_layer(const struct tiny_model *model, int64_t laye
     return tiny_model_find((struct tiny_model *)model, name);
 }
 
+static enum gs_dtype dtype_of(const struct tiny_gguf_options *options, const struct tiny_tensor *tensor)
+{
+    if (!is_matrix(tensor))
+        return GS_DTYPE_F32;
+    if (options->mixed && strstr(tensor->name, "k_proj"))
+        return options->keys;
+    return options->mixed && strstr(tensor->name, "v_proj") ? options->values : options->dense;
+}
+
 static void put_layer(struct gguf_file *file, const struct tiny_model *model, int64_t layer,
-                      enum gs_dtype dense)
+                      const struct tiny_gguf_options *options)
 {
     char name[64];
     for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
         const struct tiny_tensor *tensor = in_layer(model, layer, renamed[i].from);
         snprintf(name, sizeof name, "blk.%lld.%s", (long long)layer, renamed[i].to);
-        put_dense(file, name, tensor, is_matrix(tensor) ? dense : GS_DTYPE_F32, 0, 1);
+        put_dense(file, name, tensor, dtype_of(options, tensor), 0, 1);
     }
     const struct tiny_tensor *blocks = in_layer(model, layer, "mlp.experts.gate_up_proj_blocks");
     const struct tiny_tensor *scales = in_layer(model, layer, "mlp.experts.gate_up_proj_scales");
@@ -343,7 +352,7 @@ struct gguf_file tiny_gguf_begin(const struct tiny_model *model, const struct ti
     put_metadata(&file, &model->options, options->has_vocabulary);
     put_outer(&file, model, options->dense);
     for (int64_t i = 0; i < model->options.n_layer; i++)
-        put_layer(&file, model, i, options->dense);
+        put_layer(&file, model, i, options);
     return file;
 }
 
@@ -368,7 +377,7 @@ static void write_part(const struct tiny_model *model, const struct tiny_gguf_op
     gguf_put(&file.entries, &(uint16_t){(uint16_t)n}, 2);
     for (int64_t i = 0; i < model->options.n_layer; i++) {
         if ((size_t)i * n / (size_t)model->options.n_layer == part)
-            put_layer(&file, model, i, options->dense);
+            put_layer(&file, model, i, options);
     }
     struct gs_buffer bytes = gguf_finish(&file);
     test_file_write(path, bytes.data, bytes.size);

@@ -45,6 +45,8 @@ struct gs_buffer gguf_finish(struct gguf_file *file);
 /* A model in Hugging Face layout with BF16 matrices as a GGUF; vectors and router are F32 in it. */
 struct tiny_gguf_options {
     enum gs_dtype dense; /* of the matrices: F32, F16, BF16 or Q8_0 */
+    bool mixed;          /* the projections of keys and values have types of their own */
+    enum gs_dtype keys, values;
     uint32_t version, alignment;
     size_t n_parts;      /* > 1: tiny_gguf_write makes "stem-00001-of-0000N.gguf" ... */
     bool has_vocabulary; /* tokens "t0", "t1" ...; the last three are <|endoftext|>, <|return|>, <|call|> */

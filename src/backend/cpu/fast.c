@@ -147,7 +147,8 @@ struct row_job {
     struct gs_device *device;
     int64_t layer;
     int64_t n_rows;
-    int64_t n_spans; /* of keys, that attention is spread over; 0: an item has all */
+    int64_t n_spans;       /* of keys, that attention is spread over; 0: an item has all */
+    int64_t rows_together; /* that are an item of the router */
 };
 
 static void norm_row(struct gs_device *device, const float *weight, int64_t t)
@@ -397,60 +398,99 @@ static void run_attention(struct row_job *job)
 /* ---------------------------------------------------------------- experts */
 
 /* The residual, the norm, and the row as the experts take it. */
-static void begin_experts(void *user, size_t begin, size_t end, size_t thread)
+static void begin_row(const struct row_job *job, int64_t t)
 {
-    (void)thread;
-    const struct row_job *job = user;
     struct gs_fast *fast = job->device->fast;
     int64_t d = job->device->weights->config.d_model;
-    for (int64_t t = (int64_t)begin; t < (int64_t)end; t++) {
-        fast->kernels->add_scaled(fast->hidden + t * d, fast->projected + t * d, 1.0f, (size_t)d);
-        norm_row(job->device, fast->layers[job->layer].mlp_norm, t);
-        fast->kernels->quantize_q8(fast->normed.f32 + t * d, (size_t)d, fast->expert_order,
-                                   fast->expert_in + t * (int64_t)gs_q8_chunk_count((size_t)d));
-    }
+    fast->kernels->add_scaled(fast->hidden + t * d, fast->projected + t * d, 1.0f, (size_t)d);
+    norm_row(job->device, fast->layers[job->layer].mlp_norm, t);
+    fast->kernels->quantize_q8(fast->normed.f32 + t * d, (size_t)d, fast->expert_order,
+                               fast->expert_in + t * (int64_t)gs_q8_chunk_count((size_t)d));
 }
 
-/* Rows of the router's matrix that are one item. */
-#define ROUTER_ROWS 8
-
-/* Rows of a forward that are: what a thread has of many. */
-static int64_t router_tokens(const struct row_job *job)
+static void begin_rows(void *user, size_t begin, size_t end, size_t thread)
 {
-    int64_t n_threads = (int64_t)gs_threads_count(job->device->threads),
-            n = (job->n_rows - 1) / n_threads + 1;
-    return n > ROUTER_ROWS ? n : ROUTER_ROWS;
+    (void)thread;
+    for (int64_t t = (int64_t)begin; t < (int64_t)end; t++)
+        begin_row(user, t);
 }
 
-/* In float32 and in the exact order: which experts are chosen hangs on it. */
-static void route_experts(void *user, size_t begin, size_t end, size_t thread)
+/* Router logits of experts `first` ... end-1 for n rows from t0 on, in float32 and in the exact order: which
+ * experts are chosen hangs on it. */
+static void route_rows(const struct row_job *job, int64_t first, int64_t end, int64_t t0, int64_t n,
+                       size_t thread)
 {
-    const struct row_job *job = user;
     const struct gs_config *config = &job->device->weights->config;
     struct gs_fast *fast = job->device->fast;
     const struct gs_fast_layer *layer = &fast->layers[job->layer];
     float *dots = fast->tile + thread * fast->tile_floats;
-    int64_t n_blocks = (config->n_expert + ROUTER_ROWS - 1) / ROUTER_ROWS, n_tokens = router_tokens(job);
-    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
-        int64_t t0 = item / n_blocks * n_tokens,
-                n = job->n_rows - t0 < n_tokens ? job->n_rows - t0 : n_tokens;
-        int64_t e = item % n_blocks * ROUTER_ROWS, last = e + ROUTER_ROWS;
-        for (; e < last && e < config->n_expert; e++) {
-            job->device->kernels->dot(layer->router + e * config->d_model, fast->normed.f32_rows + t0,
-                                      (size_t)n, (size_t)config->d_model, dots);
-            for (int64_t t = 0; t < n; t++)
-                fast->router[(t0 + t) * config->n_expert + e] = dots[t] + layer->router_bias[e];
-        }
+    for (int64_t e = first; e < end; e++) {
+        job->device->kernels->dot(layer->router + e * config->d_model, fast->normed.f32_rows + t0, (size_t)n,
+                                  (size_t)config->d_model, dots);
+        for (int64_t t = 0; t < n; t++)
+            fast->router[(t0 + t) * config->n_expert + e] = dots[t] + layer->router_bias[e];
     }
 }
 
-static void run_router(struct row_job *job)
+static void choose_experts(const struct row_job *job, int64_t t)
 {
     const struct gs_config *config = &job->device->weights->config;
-    int64_t n_blocks = (config->n_expert + ROUTER_ROWS - 1) / ROUTER_ROWS, n_tokens = router_tokens(job);
-    int64_t n_items = n_blocks * ((job->n_rows - 1) / n_tokens + 1);
-    gs_threads_run(job->device->threads, route_experts, job, (size_t)n_items, 1);
-    job->device->stats.weight_bytes += (uint64_t)(config->n_expert * config->d_model) * sizeof(float);
+    struct gs_fast *fast = job->device->fast;
+    job->device->stages.choose_experts(config, fast->router + t * config->n_expert,
+                                       fast->choice + t * config->n_active,
+                                       fast->choice_weight + t * config->n_active);
+}
+
+/* Rows of the router's matrix that are one item of few rows, and the rows that are one of many. */
+#define ROUTER_EXPERTS 8
+#define ROUTER_ROWS    8
+
+static void route_experts(void *user, size_t begin, size_t end, size_t thread)
+{
+    const struct row_job *job = user;
+    int64_t n_expert = job->device->weights->config.n_expert;
+    for (int64_t first = (int64_t)begin * ROUTER_EXPERTS; first < (int64_t)end * ROUTER_EXPERTS;
+         first += ROUTER_EXPERTS) {
+        int64_t last = first + ROUTER_EXPERTS < n_expert ? first + ROUTER_EXPERTS : n_expert;
+        route_rows(job, first, last, 0, job->n_rows, thread);
+    }
+}
+
+/* Rows from the residual to their choice, on one thread. */
+static void begin_and_route(void *user, size_t begin, size_t end, size_t thread)
+{
+    const struct row_job *job = user;
+    for (int64_t t0 = (int64_t)begin * job->rows_together; t0 < (int64_t)end * job->rows_together;
+         t0 += job->rows_together) {
+        int64_t left = job->n_rows - t0, n = left < job->rows_together ? left : job->rows_together;
+        for (int64_t t = t0; t < t0 + n; t++)
+            begin_row(job, t);
+        route_rows(job, 0, job->device->weights->config.n_expert, t0, n, thread);
+        for (int64_t t = t0; t < t0 + n; t++)
+            choose_experts(job, t);
+    }
+}
+
+/* With a row for each thread, a thread has rows; with fewer, it has experts. */
+static void run_router(struct row_job *job)
+{
+    struct gs_device *device = job->device;
+    const struct gs_config *config = &device->weights->config;
+    int64_t n_threads = (int64_t)gs_threads_count(device->threads);
+    device->stats.weight_bytes += (uint64_t)(config->n_expert * config->d_model) * sizeof(float);
+    if (job->n_rows >= n_threads) {
+        int64_t share = (job->n_rows - 1) / n_threads + 1;
+        job->rows_together = share < ROUTER_ROWS ? share : ROUTER_ROWS;
+        gs_threads_run(device->threads, begin_and_route, job,
+                       (size_t)((job->n_rows - 1) / job->rows_together + 1), 1);
+        return;
+    }
+    gs_threads_run(device->threads, begin_rows, job, (size_t)job->n_rows, 1);
+    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
+    gs_threads_run(device->threads, route_experts, job, (size_t)((config->n_expert - 1) / ROUTER_EXPERTS + 1),
+                   1);
+    for (int64_t t = 0; t < job->n_rows; t++)
+        choose_experts(job, t);
 }
 
 /* Counts, prefix, scatter: routes by expert, so that an expert's weights are read once for all of its rows.
@@ -659,13 +699,7 @@ static void moe_block(struct gs_device *device, struct row_job *job)
     const struct gs_config *config = &device->weights->config;
     struct gs_fast *fast = device->fast;
     size_t n_rows = (size_t)job->n_rows;
-    gs_threads_run(device->threads, begin_experts, job, n_rows, 1);
-    gs_stage_clock_end(&device->clock, GS_TIME_NORM);
     run_router(job);
-    for (int64_t t = 0; t < job->n_rows; t++)
-        device->stages.choose_experts(config, fast->router + t * config->n_expert,
-                                      fast->choice + t * config->n_active,
-                                      fast->choice_weight + t * config->n_active);
     tap(device, GS_STAGE_ROUTER, job->layer, fast->router, job->n_rows, config->n_expert);
     tap(device, GS_STAGE_ROUTER_CHOICE, job->layer, fast->choice, job->n_rows, config->n_active);
     tap(device, GS_STAGE_ROUTER_WEIGHT, job->layer, fast->choice_weight, job->n_rows, config->n_active);

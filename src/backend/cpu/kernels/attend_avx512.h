@@ -5,6 +5,7 @@
  * largest score grows.
  */
 #include <immintrin.h>
+#include <stdalign.h>
 
 #define D_HEAD 64
 #define HEADS  8 /* of a pass */
@@ -12,11 +13,11 @@
 #define INLINE static inline __attribute__((always_inline))
 
 struct pass {
-    float out[HEADS][D_HEAD];
+    alignas(64) float out[HEADS][D_HEAD];
     float sums[HEADS][16]; /* of probabilities, in lanes */
+    float largest[16];     /* not yet scaled, each in LANE(head) */
     uint16_t query[HEADS][D_HEAD];
     uint16_t weights[HEADS][BLOCK]; /* probabilities */
-    float largest[HEADS];           /* not yet scaled */
 };
 
 /* 2^t for t <= 0, relative error below 4e-6; below -126 it gives what it gives for that. */
@@ -109,30 +110,71 @@ INLINE void score_wide(const uint16_t *keys, struct range range, const struct so
     }
 }
 
-/* The head's largest score grows to that of the block. */
-INLINE void rescale(struct pass *pass, int h, __m512 top, float factor)
+/* Of two registers: lanes of 128 bits with the larger halves, a and b alternating. */
+INLINE __m512 larger_halves(__m512 a, __m512 b)
 {
-    float largest = _mm512_reduce_max_ps(top);
-    __m512 shrink = exp2_negative(_mm512_set1_ps((pass->largest[h] - largest) * factor));
-    pass->largest[h] = largest;
-    _mm512_storeu_ps(pass->sums[h], _mm512_mul_ps(_mm512_loadu_ps(pass->sums[h]), shrink));
-    for (int j = 0; j < D_HEAD; j += 16)
-        _mm512_storeu_ps(&pass->out[h][j], _mm512_mul_ps(_mm512_loadu_ps(&pass->out[h][j]), shrink));
+    return _mm512_max_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+}
+
+INLINE __m512 larger_quarters(__m512 a, __m512 b)
+{
+    __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+    return _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+
+/* The largest lane of each head's register, in lane LANE(head). */
+#define LANE(head)  ((head) / 4 * 8 + (head) % 4)
+#define HEADS_LANES 0x0F0F
+
+INLINE __m512 largest_of_heads(const __m512 top[HEADS])
+{
+    __m512 low = larger_quarters(larger_halves(top[0], top[1]), larger_halves(top[2], top[3]));
+    __m512 high = larger_quarters(larger_halves(top[4], top[5]), larger_halves(top[6], top[7]));
+    __m512 both = _mm512_max_ps(_mm512_shuffle_f32x4(low, high, 0x44), _mm512_shuffle_f32x4(low, high, 0xEE));
+    return _mm512_max_ps(both, _mm512_shuffle_f32x4(both, both, 0xB1));
+}
+
+/* Heads whose largest score has grown shrink what they have; nothing is there before the first block. */
+INLINE void grow(struct pass *pass, __m512 largest, bool is_first, float factor)
+{
+    __m512 before = _mm512_load_ps(pass->largest);
+    uint32_t grown = _mm512_cmp_ps_mask(largest, before, _CMP_GT_OQ) & HEADS_LANES;
+    if (grown == 0)
+        return;
+    _mm512_store_ps(pass->largest, _mm512_mask_mov_ps(before, (__mmask16)grown, largest));
+    if (is_first)
+        return;
+    float shrinks[16];
+    _mm512_storeu_ps(shrinks,
+                     exp2_negative(_mm512_mul_ps(_mm512_sub_ps(before, largest), _mm512_set1_ps(factor))));
+    for (; grown != 0; grown &= grown - 1) {
+        int lane = __builtin_ctz(grown), h = lane / 8 * 4 + lane % 4;
+        __m512 shrink = _mm512_set1_ps(shrinks[lane]);
+        _mm512_store_ps(pass->sums[h], _mm512_mul_ps(_mm512_load_ps(pass->sums[h]), shrink));
+        for (int j = 0; j < D_HEAD; j += 16)
+            _mm512_store_ps(&pass->out[h][j], _mm512_mul_ps(_mm512_load_ps(&pass->out[h][j]), shrink));
+    }
 }
 
 /* Probabilities of the block's keys that `seen` names. */
-INLINE void weigh_wide(struct pass *pass, __m512 scores[HEADS][BLOCK / 16], __mmask64 seen, float factor)
+INLINE void weigh_wide(struct pass *pass, __m512 scores[HEADS][BLOCK / 16], __mmask64 seen, bool is_first,
+                       float factor)
 {
     const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3F803F80);
+    __m512 tops[HEADS];
+#pragma GCC unroll 8
     for (int h = 0; h < HEADS; h++) {
-        __m512 least = _mm512_set1_ps(pass->largest[h]), top[BLOCK / 16], p[BLOCK / 16];
+        __m512 least = _mm512_set1_ps(pass->largest[LANE(h)]), top[BLOCK / 16];
 #pragma GCC unroll 4
         for (int k = 0; k < BLOCK / 16; k++)
             top[k] = _mm512_mask_max_ps(least, (__mmask16)(seen >> 16 * k), least, scores[h][k]);
-        __m512 most = _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
-        if (_mm512_cmp_ps_mask(most, least, _CMP_GT_OQ))
-            rescale(pass, h, most, factor);
-        __m512 zero = _mm512_set1_ps(-factor * pass->largest[h]), sum = _mm512_loadu_ps(pass->sums[h]);
+        tops[h] = _mm512_max_ps(_mm512_max_ps(top[0], top[1]), _mm512_max_ps(top[2], top[3]));
+    }
+    grow(pass, largest_of_heads(tops), is_first, factor);
+    for (int h = 0; h < HEADS; h++) {
+        __m512 zero = _mm512_set1_ps(-factor * pass->largest[LANE(h)]), p[BLOCK / 16];
+        __m512 sum = is_first ? _mm512_setzero_ps() : _mm512_load_ps(pass->sums[h]);
 #pragma GCC unroll 4
         for (int k = 0; k < BLOCK / 16; k++)
             p[k] = exp2_negative(_mm512_fmadd_ps(scores[h][k], _mm512_set1_ps(factor), zero));
@@ -143,7 +185,7 @@ INLINE void weigh_wide(struct pass *pass, __m512 scores[HEADS][BLOCK / 16], __mm
             sum = _mm512_dpbf16_ps(sum, ones, (__m512bh)pairs);
             _mm512_storeu_si512(&pass->weights[h][16 * k], pairs);
         }
-        _mm512_storeu_ps(pass->sums[h], sum);
+        _mm512_store_ps(pass->sums[h], sum);
     }
 }
 
@@ -157,7 +199,8 @@ INLINE void ask_for_values(const struct soon *soon, int64_t i, int n_lines, int 
 }
 
 /* out += probabilities * values of the keys in `range`, four heads at a time. */
-INLINE void mix_wide(const uint16_t *from, struct range range, const struct soon *soon, struct pass *pass)
+INLINE void mix_wide(const uint16_t *from, struct range range, const struct soon *soon, bool is_first,
+                     struct pass *pass)
 {
     for (int64_t i = 0; i < BLOCK; i += 2)
         if (i + 1 < range.low || i > range.high)
@@ -168,7 +211,7 @@ INLINE void mix_wide(const uint16_t *from, struct range range, const struct soon
         for (int h = 0; h < 4; h++)
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
-                sums[h][j] = _mm512_loadu_ps(&pass->out[first + h][16 * j]);
+                sums[h][j] = is_first ? _mm512_setzero_ps() : _mm512_load_ps(&pass->out[first + h][16 * j]);
         for (int64_t i = range.low / 2 * 2; i <= range.high; i += 2) {
             const uint16_t *values = from + i * D_HEAD;
             __m512bh pairs[4];
@@ -188,7 +231,7 @@ INLINE void mix_wide(const uint16_t *from, struct range range, const struct soon
         for (int h = 0; h < 4; h++)
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
-                _mm512_storeu_ps(&pass->out[first + h][16 * j], sums[h][j]);
+                _mm512_store_ps(&pass->out[first + h][16 * j], sums[h][j]);
     }
 }
 
@@ -198,23 +241,23 @@ static void attend_wide(const struct gs_fast_attention *a)
     struct pass pass;
     for (int64_t first = 0; first < a->n_head; first += HEADS) {
         int64_t n = a->n_head - first < HEADS ? a->n_head - first : HEADS;
-        memset(&pass, 0, sizeof pass);
-        for (int64_t h = 0; h < n; h++)
-            GS_VARIANT(gs_round_bf16)(a->query + (first + h) * D_HEAD, D_HEAD, pass.query[h]);
-        for (int64_t h = 0; h < HEADS; h++)
-            pass.largest[h] = -INFINITY;
-        for (int64_t begin = a->first - a->first % BLOCK; begin <= a->last; begin += BLOCK) {
+        int64_t first_block = a->first - a->first % BLOCK;
+        GS_VARIANT(gs_round_bf16)(a->query + first * D_HEAD, (size_t)(n * D_HEAD), pass.query[0]);
+        memset(pass.query[n], 0, (size_t)(HEADS - n) * sizeof pass.query[0]);
+        _mm512_store_ps(pass.largest, _mm512_set1_ps(-INFINITY));
+        for (int64_t begin = first_block; begin <= a->last; begin += BLOCK) {
+            bool is_first = begin == first_block;
             struct range range = find_range(a, begin);
             struct soon soon = find_soon(a, begin);
             __mmask64 seen = ~(__mmask64)0 << range.low & ~(__mmask64)0 >> (BLOCK - 1 - range.high);
             int64_t slot = begin % a->n_slot;
             __m512 scores[HEADS][BLOCK / 16];
             score_wide(a->keys + slot * D_HEAD, range, &soon, &pass, scores);
-            weigh_wide(&pass, scores, seen, factor);
-            mix_wide(a->values + slot * D_HEAD, range, &soon, &pass);
+            weigh_wide(&pass, scores, seen, is_first, factor);
+            mix_wide(a->values + slot * D_HEAD, range, &soon, is_first, &pass);
         }
         for (int64_t h = 0; h < n; h++)
-            store_span(a, first + h, pass.out[h], pass.largest[h] * a->scale,
-                       _mm512_reduce_add_ps(_mm512_loadu_ps(pass.sums[h])));
+            store_span(a, first + h, pass.out[h], pass.largest[LANE(h)] * a->scale,
+                       _mm512_reduce_add_ps(_mm512_load_ps(pass.sums[h])));
     }
 }

@@ -32,10 +32,14 @@ INLINE void lay_vectors(const uint16_t *const *x, size_t n_x, size_t n, __m512i 
     }
 }
 
-/* sums[r] = turns (a + a+2) + (a+1 + a+3) of four rows, a being the quarter's first. */
-INLINE void sum_lanes_quarter(const unsigned char *const *rows, const __m512i *laid, size_t n_steps,
-                              size_t quarter, __m512 sums[4])
+/*
+ * sums[r] = turns (a + a+2) + (a+1 + a+3) of four rows, a being the quarter's first. The four rows that
+ * follow are asked for meanwhile, and what lies `far` bytes on, from further away: a line a step.
+ */
+INLINE void sum_lanes_quarter(const unsigned char *const *rows, size_t far, const __m512i *laid,
+                              size_t n_steps, size_t quarter, __m512 sums[4])
 {
+    const char *here = (const char *)rows[0] + quarter * n_steps * 64;
     __m512 turns[4][QUARTER];
 #pragma GCC unroll 4
     for (size_t r = 0; r < 4; r++)
@@ -43,7 +47,9 @@ INLINE void sum_lanes_quarter(const unsigned char *const *rows, const __m512i *l
         for (size_t i = 0; i < QUARTER; i++)
             turns[r][i] = _mm512_setzero_ps();
     laid += quarter * n_steps * QUARTER;
-    for (size_t step = 0; step < n_steps; step++, laid += QUARTER) {
+    for (size_t step = 0; step < n_steps; step++, laid += QUARTER, here += 64) {
+        _mm_prefetch(here + 4 * n_steps * 64, _MM_HINT_T0);
+        _mm_prefetch(here + far, _MM_HINT_T1);
 #pragma GCC unroll 4
         for (size_t i = 0; i < QUARTER; i++) {
             __m512bh values = (__m512bh)_mm512_load_si512(laid + i);
@@ -62,13 +68,13 @@ INLINE void sum_lanes_quarter(const unsigned char *const *rows, const __m512i *l
 }
 
 /* Four rows by the vectors of a group. */
-INLINE void multiply_lanes(const unsigned char *const *rows, const __m512i *laid, size_t n_steps,
+INLINE void multiply_lanes(const unsigned char *const *rows, size_t far, const __m512i *laid, size_t n_steps,
                            __m512i *out)
 {
     __m512 quarters[4][4];
 #pragma GCC unroll 4
     for (size_t quarter = 0; quarter < 4; quarter++)
-        sum_lanes_quarter(rows, laid, n_steps, quarter, quarters[quarter]);
+        sum_lanes_quarter(rows, far, laid, n_steps, quarter, quarters[quarter]);
 #pragma GCC unroll 4
     for (size_t r = 0; r < 4; r++)
         out[r] = _mm512_castps_si512(_mm512_add_ps(_mm512_add_ps(quarters[0][r], quarters[2][r]),
@@ -81,18 +87,14 @@ static void multiply_vectors(const unsigned char *const *rows, size_t n_rows, si
                              size_t stride)
 {
     size_t n_steps = n / STEP, group_size = n_steps * TURNS;
-    struct ahead ahead = {
-        {(const char *)rows[0] + n_rows * n * 2, NULL}, {n_rows * n / 32 + 1, 0}, {n / 32 * 4, 0}};
     for (size_t first = 0; first < n_x; first += LANE_VECTORS, laid += group_size) {
         size_t n_lanes = n_x - first < LANE_VECTORS ? n_x - first : LANE_VECTORS;
         if (!same_x)
             lay_vectors(x + first, n_lanes, n, laid);
         for (size_t r = 0; r < n_rows; r += SIDE) {
             __m512i sums[SIDE];
-            for (size_t i = 0; i < SIDE; i += 4) {
-                prefetch_piece(&ahead);
-                multiply_lanes(rows + r + i, laid, n_steps, sums + i);
-            }
+            for (size_t i = 0; i < SIDE; i += 4)
+                multiply_lanes(rows + r + i, n_rows * n * 2, laid, n_steps, sums + i);
             transpose(sums);
             __mmask16 mask = (__mmask16)(n_rows - r >= SIDE ? 0xFFFFu : (1u << (n_rows - r)) - 1);
             for (size_t t = 0; t < n_lanes; t++)
