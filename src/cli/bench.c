@@ -20,6 +20,7 @@ struct settings {
     int64_t device;
     const char *kernel;
     const char *gate;
+    const char *streams;
     int64_t n_prompts;
     int64_t n_runs;
     int64_t layer;  /* -1: not given */
@@ -43,6 +44,8 @@ static const struct gs_option options[] = {
     GS_TEXT_LETTER_ROW("generate", 'n', "LIST", offsetof(struct settings, generate),
                        "rows that generate so many tokens one by one; 0: none\n"
                        "(default, if no row is asked for: -p 128 -n 16)"),
+    GS_TEXT_ROW("streams", "LIST", offsetof(struct settings, streams),
+                "-n rows with so many contexts that advance at once (1)"),
     GS_TEXT_LETTER_ROW("depth", 'd', "LIST", offsetof(struct settings, depth),
                        "each row with so many tokens in the context before (0)"),
     GS_FLAG_ROW("in-turn", offsetof(struct settings, in_turn),
@@ -154,8 +157,8 @@ static gs_status parse_frontier(const char *text, struct gs_bench_list *list, st
 /* Has anything been said about what is measured of the model? */
 static bool asks_for_rows(const struct settings *s)
 {
-    return s->prompt || s->generate || s->depth || s->n_prompts > 0 || s->frontier || s->in_turn ||
-           s->profile;
+    return s->prompt || s->generate || s->streams || s->depth || s->n_prompts > 0 || s->frontier ||
+           s->in_turn || s->profile;
 }
 
 static gs_status check_combination(const struct settings *s, struct gs_error *error)
@@ -171,13 +174,16 @@ static gs_status check_combination(const struct settings *s, struct gs_error *er
                        "with it");
     if (s->kernel && asks_for_rows(s))
         return gs_fail(error, GS_INVALID_ARGUMENT,
-                       "--kernel measures no tokens: leave -p, -n, -d, --in-turn, --prompts, --frontier "
-                       "and --profile out");
+                       "--kernel measures no tokens: leave -p, -n, --streams, -d, --in-turn, --prompts, "
+                       "--frontier and --profile out");
     if (s->kernel &&
         (s->precision || s->weights || s->cpu_features || s->device != 0 || s->decode || s->chain))
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--kernel measures the exact kernels as they are: leave --precision, --weights, "
                        "--cpu-features, --device, --decode and --chain out");
+    if (s->streams && s->chain)
+        return gs_fail(error, GS_INVALID_ARGUMENT,
+                       "--streams and --chain: choose one (a chain is of one context)");
     if (s->frontier && s->in_turn)
         return gs_fail(error, GS_INVALID_ARGUMENT,
                        "--frontier and --in-turn: choose one (a frontier's contexts go on from each other)");
@@ -226,6 +232,10 @@ static gs_status read_settings(const struct settings *s, struct gs_bench_setting
         status = parse_list("--prompt", s->prompt, 0, 1 << 20, default_prompt, &out->prompt, error);
     if (status == GS_OK)
         status = parse_list("--generate", s->generate, 0, 1 << 20, default_generate, &out->generate, error);
+    if (status == GS_OK)
+        status = parse_list("--streams", s->streams, 1, GS_BENCH_MAX_STREAMS, 1, &out->streams, error);
+    if (status == GS_OK && s->streams && all_zero(&out->generate))
+        status = gs_fail(error, GS_INVALID_ARGUMENT, "--streams: rows of -n take it, and none is asked for");
     if (status == GS_OK)
         status = parse_list("--depth", s->depth, 0, 1 << 20, 0, &out->depth, error);
     if (status == GS_OK && s->in_turn && out->depth.count < 2)

@@ -4,7 +4,8 @@
 
 #include "cli/bench_report.h"
 
-#define GS_BENCH_MAX_LIST 16
+#define GS_BENCH_MAX_LIST    16
+#define GS_BENCH_MAX_STREAMS 256
 
 struct gs_bench_list {
     int64_t values[GS_BENCH_MAX_LIST];
@@ -16,6 +17,7 @@ struct gs_bench_settings {
     struct gs_engine_options engine; /* but its threads and progress */
     struct gs_bench_list prompt;     /* tokens of each prompt row */
     struct gs_bench_list generate;   /* tokens of each generation row */
+    struct gs_bench_list streams;    /* timelines that a generation row advances at once */
     struct gs_bench_list depth;      /* tokens in the context before */
     struct gs_bench_list threads;
     bool chain;        /* generation rows run as chains on the device */

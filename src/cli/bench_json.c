@@ -51,6 +51,7 @@ static json_t *row_json(const struct gs_bench_report *report, const struct gs_be
     if (row->n_tokens > 0) {
         double n = (double)row->n_tokens;
         json_object_set_new(out, "depth", json_integer(row->depth));
+        json_object_set_new(out, "streams", json_integer(row->n_streams));
         json_object_set_new(out, "tokens", json_integer(row->n_tokens));
         json_object_set_new(out, "bytes_per_token", json_real((double)row->bytes / n));
         json_object_set_new(out, "kv_bytes_per_token", json_real((double)row->kv_bytes / n));

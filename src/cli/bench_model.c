@@ -12,6 +12,7 @@
 #include "cli/plan.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "engine/batch.h"
 #include "engine/engine.h"
 #include "engine/session.h"
 
@@ -23,6 +24,7 @@
 #define FIRST_TOKEN_RUNS 3
 #define LONG_WAIT        60.0 /* seconds */
 #define CHAIN_TOKENS     128
+#define STREAM_STRIDE    61 /* between the tokens of two streams */
 
 /* The row of several prompts: the protocol of the report that this project answers. */
 #define PROTOCOL_PROMPT   8  /* tokens of a prompt */
@@ -36,8 +38,9 @@ enum test_kind {
 
 struct test {
     enum test_kind kind;
-    int64_t size;  /* tokens; TEST_PROTOCOL: prompts */
-    int64_t depth; /* tokens before */
+    int64_t size;      /* tokens; TEST_PROTOCOL: prompts */
+    int64_t depth;     /* tokens before */
+    int64_t n_streams; /* TEST_GENERATE: contexts that advance at once; of the others 1 */
 };
 
 struct bench {
@@ -233,11 +236,48 @@ static gs_status append_tokens(struct bench *bench, const struct test *test, str
     return status;
 }
 
+/* One step gives each stream its next token; as a server asks for it: the token, not the logits. */
+static gs_status step_streams(struct bench *bench, const struct test *test, struct gs_session *const *streams,
+                              int64_t step, struct gs_error *error)
+{
+    struct gs_batch_item items[GS_BENCH_MAX_STREAMS];
+    int32_t chosen;
+    const float *row;
+    for (int64_t i = 0; i < test->n_streams; i++) {
+        int64_t at = (test->depth + step + i * STREAM_STRIDE) % bench->n_ctx;
+        items[i] =
+            (struct gs_batch_item){streams[i], &bench->tokens[at], 1, GS_WANT_TOKEN, NULL, &chosen, &row};
+    }
+    return gs_batch_run(bench->engine, items, (size_t)test->n_streams, NULL, NULL, NULL, error);
+}
+
+static gs_status run_streams(struct bench *bench, const struct test *test, struct cost *cost,
+                             struct gs_error *error)
+{
+    struct gs_session *streams[GS_BENCH_MAX_STREAMS] = {NULL};
+    size_t most = gs_batch_max_tokens(bench->engine);
+    gs_status status = GS_OK;
+    if ((size_t)test->n_streams > most)
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--streams: a step of this backend has %zu tokens at most",
+                       most);
+    for (int64_t i = 0; status == GS_OK && i < test->n_streams; i++)
+        status = open_session(bench, &streams[i], error);
+    begin_part(bench, cost);
+    for (int64_t step = 0; status == GS_OK && step < test->size; step++)
+        status = step_streams(bench, test, streams, step, error);
+    end_part(bench, cost);
+    for (int64_t i = 0; i < test->n_streams; i++)
+        gs_session_close(streams[i]);
+    return status;
+}
+
 static gs_status run_once(struct bench *bench, const struct test *test, struct cost *cost,
                           struct gs_error *error)
 {
     gs_status status = GS_OK;
     *cost = (struct cost){0};
+    if (test->n_streams > 1)
+        return run_streams(bench, test, cost, error);
     if (test->kind != TEST_PROTOCOL)
         return append_tokens(bench, test, cost, error);
     for (int64_t i = 0; status == GS_OK && i < test->size; i++) {
@@ -252,8 +292,11 @@ static gs_status run_once(struct bench *bench, const struct test *test, struct c
 static void name_row(struct gs_bench_row *row, const struct test *test)
 {
     static const char *const formats[] = {"pp%lld", "tg%lld", "%lld prompts x %d"};
-    int size =
-        snprintf(row->name, sizeof row->name, formats[test->kind], (long long)test->size, PROTOCOL_GENERATE);
+    char name[32], streams[32] = "";
+    if (test->n_streams > 1)
+        snprintf(streams, sizeof streams, "%lld x ", (long long)test->n_streams);
+    snprintf(name, sizeof name, formats[test->kind], (long long)test->size, PROTOCOL_GENERATE);
+    int size = snprintf(row->name, sizeof row->name, "%s%s", streams, name);
     if (test->depth > 0 && size > 0 && (size_t)size < sizeof row->name)
         snprintf(row->name + size, sizeof row->name - (size_t)size, " @ d%lld", (long long)test->depth);
 }
@@ -286,7 +329,7 @@ static uint64_t count_kv_bytes(const struct bench *bench, const struct test *tes
         int64_t n = test->depth + i, seen = n < config->window ? n : config->window;
         sum += n_full * n + n_window * seen;
     }
-    return grown * (uint64_t)sum / (uint64_t)(some * n_full);
+    return grown * (uint64_t)sum / (uint64_t)(some * n_full) * (uint64_t)test->n_streams;
 }
 
 static gs_status add_row(struct bench *bench, const struct test *test, size_t n_runs,
@@ -306,7 +349,9 @@ static gs_status add_row(struct bench *bench, const struct test *test, size_t n_
         row->peak = limits->products_per_second[type].median;
     }
     row->depth = test->depth;
-    row->n_tokens = test->kind == TEST_PROTOCOL ? test->size * (PROTOCOL_GENERATE - 1) : test->size;
+    row->n_streams = test->n_streams;
+    row->n_tokens =
+        test->kind == TEST_PROTOCOL ? test->size * (PROTOCOL_GENERATE - 1) : test->size * test->n_streams;
     row->products = count_products(bench, test, row->n_tokens);
     row->kv_bytes = count_kv_bytes(bench, test);
     row->has_profile = bench->settings->profile;
@@ -354,14 +399,23 @@ static gs_status run_test(struct bench *bench, const struct test *test, struct g
     return status;
 }
 
+/* Rows of one size: of a generation, one for each number of streams. */
+static size_t count_widths(const struct gs_bench_settings *settings, enum test_kind kind)
+{
+    return kind == TEST_GENERATE ? settings->streams.count : 1;
+}
+
 static gs_status run_list(struct bench *bench, const struct gs_bench_list *sizes, enum test_kind kind,
                           int64_t depth, struct gs_error *error)
 {
     gs_status status = GS_OK;
     for (size_t i = 0; status == GS_OK && i < sizes->count; i++) {
-        struct test test = {kind, sizes->values[i], depth};
-        if (test.size > 0)
+        struct test test = {kind, sizes->values[i], depth, 1};
+        for (size_t s = 0; status == GS_OK && test.size > 0 && s < count_widths(bench->settings, kind); s++) {
+            if (kind == TEST_GENERATE)
+                test.n_streams = bench->settings->streams.values[s];
             status = run_test(bench, &test, error);
+        }
     }
     return status;
 }
@@ -383,7 +437,7 @@ static void tell_cost(const struct bench *bench, int64_t from, int64_t read, dou
 static gs_status note_step(struct bench *bench, int64_t from, int64_t read, const struct cost *cost,
                            struct gs_error *error)
 {
-    struct test test = {TEST_PROMPT, read, from};
+    struct test test = {TEST_PROMPT, read, from, 1};
     struct gs_bench_row *row;
     gs_status status = add_row(bench, &test, 1, &row, error);
     if (status == GS_OK)
@@ -430,7 +484,7 @@ static gs_status run_rows(struct bench *bench, struct gs_error *error)
     gs_status status = GS_OK;
     for (size_t d = 0; status == GS_OK && d < settings->depth.count; d++) {
         int64_t depth = settings->depth.values[d];
-        struct test protocol = {TEST_PROTOCOL, settings->n_prompts, depth};
+        struct test protocol = {TEST_PROTOCOL, settings->n_prompts, depth, 1};
         status = fill_context(bench, depth, error);
         if (status == GS_OK)
             status = run_list(bench, &settings->prompt, TEST_PROMPT, depth, error);
@@ -454,17 +508,21 @@ struct turns {
     struct gs_session *bases[GS_BENCH_MAX_LIST]; /* NULL: empty */
 };
 
-static gs_status add_turns(struct turns *turns, const struct gs_bench_list *sizes, enum test_kind kind,
-                           size_t depth_index, int64_t depth, struct gs_error *error)
+static gs_status add_turns(const struct gs_bench_settings *settings, struct turns *turns,
+                           const struct gs_bench_list *sizes, enum test_kind kind, size_t depth_index,
+                           int64_t depth, struct gs_error *error)
 {
-    for (size_t i = 0; i < sizes->count; i++) {
-        if (sizes->values[i] == 0)
+    size_t n_widths = count_widths(settings, kind);
+    for (size_t i = 0; i < sizes->count * n_widths; i++) {
+        int64_t size = sizes->values[i / n_widths];
+        if (size == 0)
             continue;
         if (turns->n_tests == GS_BENCH_MAX_ROWS)
             return gs_fail(error, GS_INVALID_ARGUMENT, "more than %d rows: shorten the lists",
                            GS_BENCH_MAX_ROWS);
+        int64_t n_streams = kind == TEST_GENERATE ? settings->streams.values[i % n_widths] : 1;
         turns->depth_of[turns->n_tests] = depth_index;
-        turns->tests[turns->n_tests++] = (struct test){kind, sizes->values[i], depth};
+        turns->tests[turns->n_tests++] = (struct test){kind, size, depth, n_streams};
     }
     return GS_OK;
 }
@@ -477,11 +535,11 @@ static gs_status list_turns(const struct gs_bench_settings *settings, struct tur
     gs_status status = GS_OK;
     for (size_t d = 0; status == GS_OK && d < settings->depth.count; d++) {
         int64_t depth = settings->depth.values[d];
-        status = add_turns(turns, &settings->prompt, TEST_PROMPT, d, depth, error);
+        status = add_turns(settings, turns, &settings->prompt, TEST_PROMPT, d, depth, error);
         if (status == GS_OK)
-            status = add_turns(turns, &settings->generate, TEST_GENERATE, d, depth, error);
+            status = add_turns(settings, turns, &settings->generate, TEST_GENERATE, d, depth, error);
         if (status == GS_OK)
-            status = add_turns(turns, &protocol, TEST_PROTOCOL, d, depth, error);
+            status = add_turns(settings, turns, &protocol, TEST_PROTOCOL, d, depth, error);
         if (d == 0)
             turns->n_per_depth = turns->n_tests;
     }
@@ -555,15 +613,9 @@ static gs_status run_in_turn(struct bench *bench, struct gs_error *error)
 
 static gs_status open_engine(struct bench *bench, size_t n_threads, struct gs_error *error)
 {
-    struct gs_progress progress;
     struct gs_engine_options options = bench->settings->engine;
     options.n_threads = n_threads;
-    options.progress = gs_progress_update;
-    options.progress_user = &progress;
-    gs_progress_begin(&progress, "loading", true, 0);
-    gs_status status = gs_engine_open(bench->settings->model, &options, &bench->engine, error);
-    gs_progress_end(&progress);
-    return status;
+    return gs_plan_open(bench->settings->model, &options, &bench->engine, error);
 }
 
 static gs_status check_plan(const struct bench *bench, struct gs_error *error)

@@ -28,9 +28,10 @@ const char *gs_bench_stage_name(int stage); /* "norm" */
 
 /* One line of the result. A run does the same work each time. */
 struct gs_bench_row {
-    char name[96]; /* "pp128", "tg16 @ d512", "moe_down_mxfp4_f32 x4 cold" */
+    char name[96]; /* "pp128", "tg16 @ d512", "8 x tg16", "moe_down_mxfp4_f32 x4 cold" */
     size_t n_threads;
     int64_t depth;
+    int64_t n_streams; /* timelines that advance at once; all of them together have n_tokens */
     int64_t n_tokens;  /* a run; 0: a kernel */
     uint64_t bytes;    /* of weights that a run reads */
     uint64_t kv_bytes; /* of the cache that a run reads; 0: a prompt, whose parts share what they read */

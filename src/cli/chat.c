@@ -169,18 +169,8 @@ static gs_status open_reader(struct gs_chat *chat, struct gs_error *error)
 static gs_status apply_options(struct gs_chat *chat, struct gs_error *error)
 {
     const struct gs_chat_settings *s = &chat->settings;
-    struct gs_dialog *dialog = &chat->dialog;
-    gs_status status = GS_OK;
-    if (s->effort && !gs_effort_parse(gs_text_of(s->effort), &dialog->effort))
-        status = gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected, not \"%s\"",
-                         gs_quote(s->effort).text);
-    if (status == GS_OK)
-        status = gs_date_choose(s->date, s->no_date, &dialog->date, error);
-    if (status == GS_OK && s->system)
-        status = gs_dialog_set_system(dialog, s->system, strlen(s->system), error);
-    if (status == GS_OK && s->tools)
-        status = gs_dialog_set_tools(dialog, s->tools, error);
-    return status;
+    const struct gs_dialog_options said = {s->effort, s->date, s->system, s->tools, s->no_date};
+    return gs_dialog_apply(&chat->dialog, &said, error);
 }
 
 static gs_status open_dialog(struct gs_chat *chat, struct gs_error *error)

@@ -117,6 +117,20 @@ gs_status gs_dialog_set_tools(struct gs_dialog *dialog, const char *path, struct
     return status;
 }
 
+gs_status gs_dialog_apply(struct gs_dialog *dialog, const struct gs_dialog_options *options,
+                          struct gs_error *error)
+{
+    if (options->effort && !gs_effort_parse(gs_text_of(options->effort), &dialog->effort))
+        return gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected, not \"%s\"",
+                       gs_quote(options->effort).text);
+    gs_status status = gs_date_choose(options->date, options->no_date, &dialog->date, error);
+    if (status == GS_OK && options->system)
+        status = gs_dialog_set_system(dialog, options->system, strlen(options->system), error);
+    if (status == GS_OK && options->tools)
+        status = gs_dialog_set_tools(dialog, options->tools, error);
+    return status;
+}
+
 /* ---------------------------------------------------------------- as a request */
 
 /* Everything; texts are shared with the dialog, lists are copies. */

@@ -35,6 +35,14 @@ struct gs_dialog {
 gs_status gs_dialog_open(struct gs_dialog *dialog, struct gs_error *error);
 void gs_dialog_close(struct gs_dialog *dialog);
 
+/* What a command line says about a conversation; NULL: nothing, and that stays. */
+struct gs_dialog_options {
+    const char *effort, *date, *system, *tools; /* names, a day, a text, a path */
+    bool no_date;
+};
+gs_status gs_dialog_apply(struct gs_dialog *dialog, const struct gs_dialog_options *options,
+                          struct gs_error *error);
+
 /* A person's text is read as UTF-8, ill-formed parts of it as U+FFFD; size 0: no system message. */
 gs_status gs_dialog_set_system(struct gs_dialog *dialog, const char *text, size_t size,
                                struct gs_error *error);

@@ -5,7 +5,6 @@
 #include "cli/json_text.h"
 #include "cli/output.h"
 #include "cli/plan.h"
-#include "cli/progress.h"
 #include "cli/report.h"
 #include "engine/engine.h"
 
@@ -232,14 +231,11 @@ static gs_status inspect(const struct settings *s, struct gs_output *out, struct
 {
     struct gs_engine *engine = NULL;
     struct gs_memory_plan plan;
-    struct gs_progress progress;
     const struct gs_tensor **list = NULL;
     size_t count = 0;
     gs_warn_untested(NULL);
-    gs_progress_begin(&progress, "loading", true, 0);
-    struct gs_engine_options engine_options = {.progress = gs_progress_update, .progress_user = &progress};
-    gs_status status = gs_engine_open(s->model, &engine_options, &engine, error);
-    gs_progress_end(&progress);
+    struct gs_engine_options engine_options = {0};
+    gs_status status = gs_plan_open(s->model, &engine_options, &engine, error);
     if (status == GS_OK)
         status = gs_plan_make(engine, s->n_ctx, &plan, error);
     if (status == GS_OK && !(list = list_tensors(engine, &count)))

@@ -1,8 +1,27 @@
 #include "cli/plan.h"
 
+#include "cli/progress.h"
 #include "cli/report.h"
 
 #include <stdio.h>
+
+gs_status gs_plan_status(gs_status status)
+{
+    return status == GS_OUT_OF_MEMORY ? GS_INVALID_ARGUMENT : status;
+}
+
+gs_status gs_plan_open(const char *model, const struct gs_engine_options *options, struct gs_engine **engine,
+                       struct gs_error *error)
+{
+    struct gs_progress progress;
+    struct gs_engine_options telling = *options;
+    telling.progress = gs_progress_update;
+    telling.progress_user = &progress;
+    gs_progress_begin(&progress, "loading", true, 0);
+    gs_status status = gs_engine_open(model, &telling, engine, error);
+    gs_progress_end(&progress);
+    return gs_plan_status(status);
+}
 
 gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_memory_plan *plan,
                        struct gs_error *error)
@@ -18,8 +37,7 @@ gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_
 
 gs_status gs_plan_require(const struct gs_memory_plan *plan, struct gs_error *error)
 {
-    gs_status status = gs_plan_check(plan, error);
-    return status == GS_OUT_OF_MEMORY ? GS_INVALID_ARGUMENT : status;
+    return gs_plan_status(gs_plan_check(plan, error));
 }
 
 struct gs_plan_text gs_plan_text(const struct gs_memory_plan *plan, const char *indent)

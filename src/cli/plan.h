@@ -10,7 +10,17 @@
 gs_status gs_plan_make(const struct gs_engine *engine, int64_t n_ctx, struct gs_memory_plan *plan,
                        struct gs_error *error);
 
-/* gs_plan_check of a context that was asked for: one that does not fit is bad input. */
+/*
+ * The status of something that was asked for: no room for it is bad input, since a smaller context, another
+ * precision or another backend mends it. Every other status is what it was.
+ */
+gs_status gs_plan_status(gs_status status);
+
+/* gs_engine_open with a progress bar; gs_plan_status of weights that do not fit. */
+gs_status gs_plan_open(const char *model, const struct gs_engine_options *options, struct gs_engine **engine,
+                       struct gs_error *error);
+
+/* gs_plan_check of a context that was asked for; gs_plan_status. */
 gs_status gs_plan_require(const struct gs_memory_plan *plan, struct gs_error *error);
 
 /* Its lines, each beginning with `indent`, without a newline at the end. */

@@ -102,17 +102,11 @@ static gs_status make_dialog(const struct gs_run_settings *s, struct gs_dialog *
                              struct gs_error *error)
 {
     struct gs_buffer text = {0};
+    const struct gs_dialog_options said = {s->effort, s->date, s->system, s->tools, s->no_date};
     gs_status status = gs_dialog_open(dialog, error);
-    if (status == GS_OK && s->effort && !gs_effort_parse(gs_text_of(s->effort), &dialog->effort))
-        status = gs_fail(error, GS_INVALID_ARGUMENT, "--effort: low, medium or high is expected, not \"%s\"",
-                         gs_quote(s->effort).text);
     dialog->date = gs_date_today();
     if (status == GS_OK)
-        status = gs_date_choose(s->date, s->no_date, &dialog->date, error);
-    if (status == GS_OK && s->system)
-        status = gs_dialog_set_system(dialog, s->system, strlen(s->system), error);
-    if (status == GS_OK && s->tools)
-        status = gs_dialog_set_tools(dialog, s->tools, error);
+        status = gs_dialog_apply(dialog, &said, error);
     bool none = !s->prompt && !s->file && !s->from_stdin;
     if (status == GS_OK && !(s->setup.script && none)) /* a script needs no prompt */
         status = gs_input_choose("prompt", "-p TEXT", s->prompt, s->file, s->from_stdin, &text, error);

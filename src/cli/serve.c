@@ -1,4 +1,5 @@
 /* gossamer serve: a model behind HTTP, until SIGINT or SIGTERM. */
+#include "server/request.h"
 #include "server/server.h"
 
 #include "backend/registry.h"
@@ -25,7 +26,8 @@ struct settings {
     struct gs_setup_settings setup;
     const char *host, *key_file, *name, *allow_host, *date, *identity, *parallel;
     const char *cache_folder;
-    int64_t port, max_queue, max_body_mib, cache_mib, cache_folder_mib, cache_folder_seconds, stop_seconds;
+    int64_t port, max_queue, max_choices, max_body_mib, cache_mib, cache_folder_mib, cache_folder_seconds,
+        stop_seconds;
     int64_t script_step, script_pause;
     bool no_date, strict_model, cache_by_key, quiet;
 };
@@ -55,6 +57,8 @@ static const struct gs_option options[] = {
     GS_TEXT_ROW(
         "parallel", "N", AT(parallel),
         "answers that are written at once; auto: as many as fit in memory,\n32 at most (default auto)"),
+    GS_INTEGER_ROW("max-choices", "N", AT(max_choices), 1, GS_MAX_CHOICES,
+                   "the largest n of a request (default 16)"),
     GS_INTEGER_ROW("queue", "N", AT(max_queue), 1, 100000,
                    "requests that may wait; more get status 429 (default 128)"),
     GS_INTEGER_ROW("cache-mib", "N", AT(cache_mib), 0, 1e7,
@@ -240,6 +244,7 @@ static gs_status configure(struct serve *serve, const char *model, struct gs_err
     c->identity = s->identity;
     c->n_ctx = s->setup.n_ctx;
     c->max_queue = (size_t)s->max_queue;
+    c->max_choices = (size_t)s->max_choices;
     c->max_body = (uint64_t)s->max_body_mib << 20;
     c->cache_by_key = s->cache_by_key;
     c->cache_folder = s->cache_folder;
@@ -344,6 +349,7 @@ static int run_main(const struct gs_command *command, int argc, char **argv)
     struct serve serve = {.settings = {.setup = GS_SETUP_DEFAULTS,
                                        .port = 8080,
                                        .max_queue = 128,
+                                       .max_choices = 16,
                                        .max_body_mib = 32,
                                        .cache_mib = -1,
                                        .cache_folder_mib = -1,

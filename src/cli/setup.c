@@ -6,7 +6,6 @@
 #include "cli/hub.h"
 #include "cli/number_names.h"
 #include "cli/plan.h"
-#include "cli/progress.h"
 #include "cli/report.h"
 #include "engine/engine.h"
 
@@ -51,7 +50,6 @@ static void print_passed_over(const struct gs_setup *setup)
 gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
 {
     const struct gs_setup_settings *s = setup->settings;
-    struct gs_progress progress;
     if (s->script) {
         setup->n_vocab = gs_vocab_size(setup->vocab);
         return GS_OK;
@@ -61,9 +59,7 @@ gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
                                         .precision = GS_PRECISION_FAST,
                                         .cpu_features = s->cpu_features,
                                         .n_threads = (size_t)s->n_threads,
-                                        .cache_folder = gs_kernel_cache_folder(&setup->kernel_cache),
-                                        .progress = gs_progress_update,
-                                        .progress_user = &progress};
+                                        .cache_folder = gs_kernel_cache_folder(&setup->kernel_cache)};
     gs_status status = gs_parse_precision(s->precision, &options.precision, error);
     if (status == GS_OK)
         status = gs_parse_weight_format(s->weights, &options.weights, error);
@@ -72,9 +68,7 @@ gs_status gs_setup_load(struct gs_setup *setup, struct gs_error *error)
     if (status != GS_OK)
         return status;
     gs_warn_untested(s->backend);
-    gs_progress_begin(&progress, "loading", true, 0);
-    status = gs_engine_open(s->model, &options, &setup->engine, error);
-    gs_progress_end(&progress);
+    status = gs_plan_open(s->model, &options, &setup->engine, error);
     if (status == GS_OK)
         print_passed_over(setup);
     if (status == GS_OK)

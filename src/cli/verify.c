@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/hub.h"
 #include "cli/number_names.h"
+#include "cli/plan.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/verify_show.h"
@@ -147,7 +148,7 @@ static gs_status verify(const struct settings *s, const struct gs_verify_options
     gs_status status = gs_verify(s->model, &with_progress, &report, error);
     gs_progress_end(&progress);
     if (status != GS_OK)
-        return status;
+        return gs_plan_status(status);
     *failed = report.n_failed > 0;
     if (s->json)
         status = gs_show_checks_json(&report, subject, out, error);
@@ -179,7 +180,7 @@ static gs_status run_controls(const struct settings *s, const struct gs_verify_o
             gs_show_controls(report, subject, out);
     }
     free(report);
-    return status;
+    return gs_plan_status(status);
 }
 
 static gs_status prove(const struct settings *s, struct gs_output *out, bool *failed, struct gs_error *error)

@@ -27,14 +27,15 @@ struct process_options {
     const char *input; /* standard input [input_size] */
     size_t input_size;
     bool out_terminal, err_terminal;
-    const char *term;       /* TERM; NULL: xterm */
-    bool no_color;          /* NO_COLOR=1 */
-    size_t interrupt_after; /* bytes of output until SIGINT; 0: never */
-    bool interrupt_on_err;  /* the bytes counted are of standard error */
-    size_t close_after;     /* bytes of output until the reading end closes; 0: never */
-    const char *out_path;   /* standard output goes to this file */
-    const char *in_path;    /* standard input is this file */
-    unsigned closed;        /* bit n: descriptor n is closed from the start */
+    const char *term;         /* TERM; NULL: xterm */
+    bool no_color;            /* NO_COLOR=1 */
+    size_t interrupt_after;   /* bytes of output until SIGINT; 0: never */
+    bool interrupt_on_err;    /* the bytes counted are of standard error */
+    const char *interrupt_on; /* SIGINT when this stands on standard error; NULL: never */
+    size_t close_after;       /* bytes of output until the reading end closes; 0: never */
+    const char *out_path;     /* standard output goes to this file */
+    const char *in_path;      /* standard input is this file */
+    unsigned closed;          /* bit n: descriptor n is closed from the start */
 };
 
 struct process_result {
@@ -189,7 +190,9 @@ static inline struct process_result process_run_with(const struct process_option
         if (err.ours >= 0 && waits[1].revents)
             channel_read(&err);
         size_t counted = options->interrupt_on_err ? err.size : out.size;
-        if (options->interrupt_after > 0 && !interrupted && counted >= options->interrupt_after) {
+        if (!interrupted &&
+            ((options->interrupt_after > 0 && counted >= options->interrupt_after) ||
+             (options->interrupt_on && err.size > 0 && strstr(err.data, options->interrupt_on)))) {
             interrupted = true;
             kill(child, SIGINT);
         }

@@ -125,6 +125,30 @@ static void rows_of_a_model(void **state)
     json_decref(root);
 }
 
+/* Streams that advance at once share each step's weights, and their tokens are counted together. */
+static void rows_of_streams(void **state)
+{
+    (void)state;
+    json_t *root = run_json(process_run("bench", MODEL, "-p", "4", "-n", "3", "--streams", "1,6", "-d",
+                                        "0,20", "-r2", "-t1", "--json"));
+    const json_t *rows = json_object_get(root, "rows");
+    static const char *const names[] = {"pp4", "tg3", "6 x tg3", "pp4 @ d20", "tg3 @ d20", "6 x tg3 @ d20"};
+    assert_int_equal(json_array_size(rows), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *row = json_array_get(rows, i), *one = json_array_get(rows, i / 3 * 3 + 1);
+        assert_string_equal(json_string_value(json_object_get(row, "name")), names[i]);
+        assert_int_equal(number_at(row, "streams", NULL), i % 3 == 2 ? 6 : 1);
+        assert_int_equal(number_at(row, "tokens", NULL), i % 3 == 0 ? 4 : i % 3 == 1 ? 3 : 18);
+        check_row(row, 2);
+        if (i % 3 < 2)
+            continue;
+        assert_true(number_at(row, "bytes_per_token", NULL) < number_at(one, "bytes_per_token", NULL));
+        assert_near(number_at(row, "kv_bytes_per_token", NULL), number_at(one, "kv_bytes_per_token", NULL),
+                    1.0);
+    }
+    json_decref(root);
+}
+
 static json_t *row_named(const json_t *root, const char *name)
 {
     json_t *rows = json_object_get(root, "rows"), *found = NULL;
@@ -235,7 +259,7 @@ static double check_profile(const json_t *row, const char *n_threads, bool sampl
     return stage_seconds(profile, "outside") / mean;
 }
 
-#define N_PROFILE 10 /* attempts: a process may be stopped anywhere, but not always between two stages */
+#define N_PROFILE 60 /* attempts: a process may be stopped anywhere, but not always between two stages */
 #if defined(__SANITIZE_ADDRESS__) /* code beside the stages is slowed as they are, and CI runs other things  \
                                      beside */
 #define LEFT_AT_MOST 1.0
@@ -484,6 +508,11 @@ static void refusals(void **state)
     process_refuses(process_run("bench", MODEL, "--gate", "any", "-p4"), "of the other options only --json");
     process_refuses(process_run("bench", MODEL, "--gate", "any", "--md"), "of the other options only --json");
     process_refuses(process_run("bench", MODEL, "--gate", "any", "-t2"), "of the other options only --json");
+    process_refuses(process_run("bench", MODEL, "--streams", "0"),
+                    "--streams: \"0\" is not a whole number from 1");
+    process_refuses(process_run("bench", MODEL, "--streams", "257"), "from 1 to 256");
+    process_refuses(process_run("bench", MODEL, "--streams", "2", "-p4"), "rows of -n");
+    process_refuses(process_run("bench", MODEL, "--streams", "2", "-n4", "--chain"), "choose one");
     process_refuses(process_run("bench", MODEL, "--frontier", "1k"), "\"1k\" is not FROM:TO");
     process_refuses(process_run("bench", MODEL, "--frontier", "2k:1k"), "the first is larger");
     process_refuses(process_run("bench", MODEL, "--frontier", "0:1k"), "--frontier: \"0\"");
@@ -657,6 +686,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_a_model),
+        cmocka_unit_test(rows_of_streams),
         cmocka_unit_test(bytes_of_a_token),
         cmocka_unit_test(bytes_of_the_cache),
         cmocka_unit_test(a_profile_adds_up),

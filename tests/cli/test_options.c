@@ -137,7 +137,7 @@ static void test_manual_is_complete(void **state)
     static const char *const commands[][2] = {
         {"run", "docs/cli.md"},         {"chat", "docs/cli.md"},      {"inspect", "docs/cli.md"},
         {"tokenize", "docs/cli.md"},    {"serve", "docs/cli.md"},     {"pull", "docs/pull.md"},
-        {"harmony", "docs/harmony.md"}, {"verify", "docs/verify.md"},
+        {"harmony", "docs/harmony.md"}, {"verify", "docs/verify.md"}, {"bench", "docs/bench.md"},
     };
     size_t n_options = 0;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
