@@ -279,7 +279,7 @@ template <class Weights, int SLOTS> struct persistent {
         prepare_input(args.layers[layer].attention_norm, layer == 0);
         multiply_dense<QKV_CHUNKS>(&mine, own, following);
         gs_sync();
-        float *out = (float *)(base + at.qkv), scale = norm_scale(block->squares, args.dims);
+        float *out = (float *)(base + at.qkv), scale = norm_scale_kept(block->squares, &block->choice.norm);
         if (gs_block() == gs_n_block() - 1 && warp_of_thread() == 0)
             clear_router(view_of(), scale);
         write_pair(place_of_row(&block->parts, &mine, QKV_CHUNKS), scale, 0.0f, out, out + N_QKV, nullptr);
@@ -418,13 +418,13 @@ template <class Weights, int SLOTS> struct persistent {
         ring_fill<SLOT, SLOTS, DENSE, DENSE>(&ring, own, none);
         if (gs_thread() < rows.n) {
             int row = rows.first + gs_thread();
+            add = w.o_bias[row]; /* in the graph's order, for its bits */
             if (layer == 0)
-                add = embedded(row);
+                add += embedded(row);
             else
 #pragma unroll
                 for (int v = 0; v < GS_DECODE_BEFORE; v++)
                     add += load_fresh(before + v * D_MODEL + row);
-            add += w.o_bias[row];
         }
         if (gs_thread() == 0)
             want_in_l2(w.router_columns + (int64_t)rows.first * args.dims.n_expert,
@@ -475,7 +475,7 @@ template <class Weights, int SLOTS> struct persistent {
         load_choice(view, &x, &block->choice, &block->sums);
         gs_sync();
         choose_from(view, router, &block->choice, &block->sums, route);
-        float scale = norm_scale(block->choice.squares, args.dims);
+        float scale = norm_scale_kept(block->choice.squares, &block->choice.norm);
         /* Biases are asked for before the chunks: behind these they would wait for all of them. */
         int global_unit = strip0 * 8 + gs_thread(), slot_of_unit = global_unit / D_FF;
         int unit = global_unit - slot_of_unit * D_FF;
@@ -536,7 +536,8 @@ template <class Weights, int SLOTS> struct persistent {
         *add = residual;
 #pragma unroll
         for (int k = 0; k < ACTIVE; k++)
-            *add += block->weights[warp_of_thread()][k] * down_bias[k];
+            *add = __fadd_rn(*add,
+                             __fmul_rn(block->weights[warp_of_thread()][k], down_bias[k])); /* as the graph */
         arrive_all();
     }
 
