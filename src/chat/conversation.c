@@ -21,11 +21,9 @@ bool gs_effort_parse(struct gs_text text, enum gs_effort *effort)
     static const struct {
         const char *name;
         enum gs_effort effort;
-    } names[] = {{"low", GS_EFFORT_LOW},
-                 {"medium", GS_EFFORT_MEDIUM},
-                 {"high", GS_EFFORT_HIGH},
-                 {"minimal", GS_EFFORT_LOW},
-                 {"none", GS_EFFORT_LOW}};
+    } names[] = {{"low", GS_EFFORT_LOW},     {"medium", GS_EFFORT_MEDIUM}, {"high", GS_EFFORT_HIGH},
+                 {"minimal", GS_EFFORT_LOW}, {"none", GS_EFFORT_LOW},      {"xhigh", GS_EFFORT_HIGH},
+                 {"max", GS_EFFORT_HIGH}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (gs_text_is(text, names[i].name)) {
             *effort = names[i].effort;

@@ -4,6 +4,7 @@
 #include "base/status.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define DEFAULT_RULES  4096
 #define DEFAULT_STATES 262144
@@ -153,12 +154,42 @@ static size_t or_default(size_t value, size_t normal)
     return value ? value : normal;
 }
 
+/* A limit that was met in a schema: where, and by which of its keywords. */
+static gs_status name_limit(struct gs_compiler *c, gs_status status, const struct gs_conjunction *conjunction)
+{
+    static const char *const keywords[] = {"$ref",        "allOf",
+                                           "anyOf",       "oneOf",
+                                           "if",          "dependentSchemas",
+                                           "enum",        "const",
+                                           "properties",  "patternProperties",
+                                           "prefixItems", "items",
+                                           "pattern",     "format",
+                                           "minLength",   "maxLength",
+                                           "minimum",     "maximum",
+                                           "multipleOf"};
+    static const char begin[] = "too complex";
+    struct gs_buffer names = {0};
+    char cause[400];
+    const json_t *schema = conjunction->count > 0 ? conjunction->list[0] : NULL;
+    if (status != GS_UNSUPPORTED || strncmp(c->error->message, begin, sizeof begin - 1) != 0)
+        return status;
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        if (json_object_get(schema, keywords[i]))
+            gs_buffer_print(&names, NULL, "%s%s", names.size > 0 ? ", " : "", keywords[i]);
+    gs_format(cause, sizeof cause, "%s", c->error->message);
+    if (names.size > 0)
+        status = gs_compile_fail(c, status, schema, "%s: %s", names.data, cause);
+    gs_buffer_free(&names);
+    return status;
+}
+
 static gs_status compile_all(struct gs_compiler *c, size_t max_depth)
 {
     uint32_t root;
     gs_status status = gs_compile_value(c, &c->root, 1, &root);
     while (status == GS_OK && c->n_done < c->n_pending) {
-        status = compile_body(c, c->pending[c->n_done++]);
+        status = compile_body(c, c->pending[c->n_done]);
+        status = name_limit(c, status, &c->pending[c->n_done++]);
         if (status == GS_OK && c->grammar->n_rules > c->max_rules)
             status =
                 gs_fail(c->error, GS_UNSUPPORTED, "too complex: more than %zu kinds of value", c->max_rules);

@@ -90,6 +90,10 @@ gs_status gs_schema_resolve(struct gs_compiler *c, const json_t *holder, const j
 gs_status gs_schema_check_keywords(struct gs_compiler *c, const json_t *schema);
 gs_status gs_schema_types(struct gs_compiler *c, const json_t *schema, unsigned *types);
 bool gs_schema_only_integers(const json_t *schema);
+/* What holds for items behind the lists of the first ones; NULL: anything. */
+const json_t *gs_schema_rest_items(const json_t *schema);
+/* Has it unevaluatedItems that hang on what other keywords see? */
+bool gs_schema_unevaluated_items(const json_t *schema);
 bool gs_schema_count(const json_t *schema, const char *keyword, uint32_t *value);
 
 /*

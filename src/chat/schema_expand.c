@@ -252,12 +252,12 @@ static gs_status join(struct gs_compiler *c, const struct gs_alternatives *own, 
 
 static void report_rest(struct gs_compiler *c, const json_t *schema)
 {
-    static const char *const never[] = {"contains", "$dynamicRef", "$recursiveRef", "unevaluatedItems"};
+    static const char *const never[] = {"$dynamicRef", "$recursiveRef"};
+    if (gs_schema_unevaluated_items(schema) && !json_is_true(get(schema, "unevaluatedItems")))
+        gs_compile_report(c, schema, "unevaluatedItems");
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (get(schema, never[i]) && !json_is_true(get(schema, never[i])))
             gs_compile_report(c, schema, never[i]);
-    if (json_is_true(get(schema, "contains")))
-        gs_compile_report(c, schema, "contains");
     if (json_is_true(get(schema, "uniqueItems")))
         gs_compile_report(c, schema, "uniqueItems");
     if (gs_text_is(gs_json_text(get(schema, "format")), "regex"))

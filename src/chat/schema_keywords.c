@@ -229,3 +229,30 @@ bool gs_schema_count(const json_t *schema, const char *keyword, uint32_t *value)
     *value = number >= (double)(UINT32_MAX - 1) ? UINT32_MAX - 1 : (uint32_t)number;
     return true;
 }
+
+static bool has_items(const json_t *schema)
+{
+    const json_t *items = json_object_get(schema, "items");
+    return json_is_array(items) ? json_object_get(schema, "additionalItems") != NULL : items != NULL;
+}
+
+/* Where no keyword of the same schema can see items, those behind the lists are the unevaluated ones. */
+bool gs_schema_unevaluated_items(const json_t *schema)
+{
+    static const char *const seeing[] = {"$ref",  "$dynamicRef", "$recursiveRef", "allOf",           "anyOf",
+                                         "oneOf", "if",          "contains",      "dependentSchemas"};
+    if (!json_object_get(schema, "unevaluatedItems") || has_items(schema))
+        return false;
+    for (size_t i = 0; i < sizeof seeing / sizeof *seeing; i++)
+        if (json_object_get(schema, seeing[i]))
+            return true;
+    return false;
+}
+
+const json_t *gs_schema_rest_items(const json_t *schema)
+{
+    const json_t *items = json_object_get(schema, "items");
+    if (has_items(schema))
+        return json_is_array(items) ? json_object_get(schema, "additionalItems") : items;
+    return gs_schema_unevaluated_items(schema) ? NULL : json_object_get(schema, "unevaluatedItems");
+}

@@ -144,37 +144,44 @@ static bool is_free(struct gs_mask *mask, uint32_t place, struct gs_free_run *ru
            gs_free_find(mask->trie, &mask->grammar->dfas[rule->as.dfa], frame->state, &mask->memo, run);
 }
 
-static gs_status walk_all(struct gs_mask *mask)
+/* From one place: its tokens are set in mask->words, alone. */
+static gs_status walk_one(struct gs_mask *mask, uint32_t place)
 {
     struct gs_free_run run;
     struct walk walk = {&mask->machine, mask->trie, mask->words, GS_PLACE_DONE};
+    struct gs_places one = {.count = 1};
+    size_t before = mask->machine.count;
+    const struct gs_frame frame = mask->machine.frames[place];
+    gs_status status;
+    one.list[0] = place;
+    memset(mask->words, 0, mask->trie->n_words * sizeof *mask->words);
+    if (place != GS_PLACE_DONE && is_string(&mask->machine, &frame) &&
+        frame.state == mask->machine.string_inside) {
+        const struct gs_rule *rule = &mask->grammar->rules[frame.rule];
+        walk.parent = frame.parent;
+        status = walk_inside(&walk, &frame, rule->as.string.min, rule->as.string.max);
+    } else if (is_free(mask, place, &run)) {
+        walk.parent = frame.parent;
+        status = gs_free_walk(mask->trie, &mask->memo, &run, leave, &walk, mask->words);
+    } else {
+        status = walk_places(&walk, 0, &one);
+    }
+    mask->machine.count = before;
+    return status;
+}
+
+static gs_status walk_all(struct gs_mask *mask)
+{
     gs_status status = GS_OK;
+    if (mask->places.count == 1)
+        return walk_one(mask, mask->places.list[0]);
     uint64_t *total = calloc(mask->trie->n_words, sizeof *total);
     if (!total)
         return GS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < mask->places.count && status == GS_OK; i++) {
-        uint32_t place = mask->places.list[i];
-        size_t before = mask->machine.count;
-        struct gs_places one = {.count = 1};
-        one.list[0] = place;
-        const struct gs_frame frame = mask->machine.frames[place];
-        memset(mask->words, 0, mask->trie->n_words * sizeof *mask->words);
-        if (place != GS_PLACE_DONE && is_string(&mask->machine, &frame) &&
-            frame.state == mask->machine.string_inside) {
-            const struct gs_rule *rule = &mask->grammar->rules[frame.rule];
-            struct walk inner = walk;
-            inner.parent = frame.parent;
-            status = walk_inside(&inner, &frame, rule->as.string.min, rule->as.string.max);
-        } else if (is_free(mask, place, &run)) {
-            struct walk inner = walk;
-            inner.parent = frame.parent;
-            status = gs_free_walk(mask->trie, mask->memo.dfa, &run, leave, &inner, mask->words);
-        } else {
-            status = walk_places(&walk, 0, &one);
-        }
+        status = walk_one(mask, mask->places.list[i]);
         for (size_t k = 0; k < mask->trie->n_words; k++)
             total[k] |= mask->words[k];
-        mask->machine.count = before;
     }
     memcpy(mask->words, total, mask->trie->n_words * sizeof *total);
     free(total);

@@ -217,31 +217,37 @@ static struct gs_string_exit make_exit(const struct gs_token_trie *trie, uint32_
 }
 
 /* Escapes and characters are counted where they begin. */
-static bool begins(const struct gs_token_trie *trie, const uint32_t *chars, uint32_t node)
+static bool begins(const struct gs_token_trie *trie, const uint32_t *chars, const bool *leaves, uint32_t node)
 {
-    return (trie->byte[node] == '\\' || trie->byte[node] == 0xE2) && chars[node] > chars[trie->parent[node]];
+    uint8_t byte = trie->byte[node];
+    return chars[node] != UINT32_MAX && !leaves[node] && chars[node] > chars[trie->parent[node]] &&
+           (byte == 0xE2 || (byte < 0x80 && !gs_is_letter(byte)));
 }
 
 /* Two passes: how many, and which. */
 static gs_status list_ways(struct gs_token_trie *trie, const uint32_t *chars, const bool *leaves,
                            struct gs_error *error)
 {
-    size_t n_exits = 0, n_begins = 0;
+    size_t n_exits = 0, n_begins = 0, next[256] = {0};
     for (uint32_t i = 1; i < trie->n_nodes; i++) {
         n_exits += chars[i] != UINT32_MAX && leaves[i];
-        n_begins += chars[i] != UINT32_MAX && begins(trie, chars, i);
+        next[trie->byte[i]] += begins(trie, chars, leaves, i);
     }
+    for (unsigned b = 0; b < 0x100; b++) {
+        trie->begins_at[b] = n_begins;
+        n_begins += next[b];
+        next[b] = trie->begins_at[b];
+    }
+    trie->begins_at[0x100] = n_begins;
     trie->exits = malloc((n_exits + 1) * sizeof *trie->exits);
     trie->begins = malloc((n_begins + 1) * sizeof *trie->begins);
     if (!trie->exits || !trie->begins)
         return gs_fail_memory(error, (n_exits + n_begins) * sizeof *trie->exits);
     for (uint32_t i = 1; i < trie->n_nodes; i++) {
-        if (chars[i] == UINT32_MAX)
-            continue;
-        if (leaves[i])
+        if (chars[i] != UINT32_MAX && leaves[i])
             trie->exits[trie->n_exits++] = make_exit(trie, i, chars[i]);
-        else if (begins(trie, chars, i))
-            trie->begins[trie->n_begins++] = make_exit(trie, i, chars[i] - 1);
+        else if (begins(trie, chars, leaves, i))
+            trie->begins[next[trie->byte[i]]++] = make_exit(trie, i, chars[i] - 1);
     }
     return GS_OK;
 }

@@ -16,7 +16,7 @@
 #define GS_TRIE_E2           129u /* 0xE2, with which U+2028 and U+2029 begin: a dot in a pattern is all but those */
 #define GS_TRIE_SETS         130u
 
-/* A node at which a string is closed, or an escape or a character with 0xE2 begins. */
+/* A node at which a string is closed, or one of its characters begins. */
 struct gs_string_exit {
     uint32_t node;
     uint32_t chars;     /* before it */
@@ -43,9 +43,10 @@ struct gs_token_trie {
     size_t n_many;
     struct gs_string_exit *exits;
     size_t n_exits;
-    struct gs_string_exit *begins; /* of escapes, and of characters with 0xE2 */
-    size_t n_begins;
-    uint64_t *with; /* [GS_TRIE_SETS][n_words]: of `inside`, those that have such a byte */
+    struct gs_string_exit
+        *begins;           /* of escapes, characters with 0xE2, and those of ASCII but letters; by byte */
+    size_t begins_at[257]; /* those of byte b: from begins_at[b] to begins_at[b + 1] */
+    uint64_t *with;        /* [GS_TRIE_SETS][n_words]: of `inside`, those that have such a byte */
 };
 
 static inline void gs_trie_allow(const struct gs_token_trie *trie, uint32_t node, uint64_t *words)
@@ -56,6 +57,11 @@ static inline void gs_trie_allow(const struct gs_token_trie *trie, uint32_t node
 
 /* Allows what stays inside any string of at most `left` more characters (UINT32_MAX: any number). */
 void gs_trie_fill_inside(const struct gs_token_trie *trie, uint32_t left, uint64_t *words);
+
+static inline bool gs_is_letter(unsigned byte)
+{
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
+}
 
 /* Where a walk through an automaton leaves it. */
 typedef gs_status gs_exit_fn(void *user, uint32_t node, uint8_t label);

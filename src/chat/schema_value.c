@@ -157,14 +157,12 @@ static gs_status array_holds(struct gs_compiler *c, const json_t *schema, const 
 {
     uint32_t min = 0, max = GS_UNLIMITED;
     size_t n = json_array_size(value);
-    const json_t *prefix = get(schema, "prefixItems"), *items = get(schema, "items");
+    const json_t *prefix = get(schema, "prefixItems"), *items = gs_schema_rest_items(schema);
     gs_schema_count(schema, "minItems", &min);
     gs_schema_count(schema, "maxItems", &max);
     *holds = n >= min && n <= max;
-    if (json_is_array(items)) {
-        prefix = items;
-        items = get(schema, "additionalItems");
-    }
+    if (json_is_array(get(schema, "items")))
+        prefix = get(schema, "items");
     gs_status status = GS_OK;
     if (*holds && (get(schema, "contains") || get(schema, "uniqueItems")))
         status = items_hold(c, schema, value, depth, holds);
@@ -303,7 +301,9 @@ gs_status gs_schema_holds(struct gs_compiler *c, const json_t *schema, const jso
     if (status != GS_OK)
         return status;
     *holds = (types & type) != 0;
-    static const char *const unseen[] = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef"};
+    static const char *const unseen[] = {"unevaluatedProperties", "$dynamicRef"};
+    if (depth > 0 && gs_schema_unevaluated_items(schema))
+        gs_compile_report(c, schema, "unevaluatedItems");
     for (size_t i = 0; i < sizeof unseen / sizeof *unseen && depth > 0; i++)
         if (get(schema, unseen[i]))
             gs_compile_report(c, schema, unseen[i]);

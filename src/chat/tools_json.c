@@ -51,9 +51,15 @@ static gs_status read_function(bool dotted_names, const json_t *function, const 
                        MAX_TOOL_NAME, dotted_names ? "." : "", out->name.bytes ? ", not \"" : "",
                        out->name.bytes ? gs_quote_bytes(out->name.bytes, out->name.size).text : "",
                        out->name.bytes ? "\"" : "");
+    const json_t *strict = json_object_get(function, "strict");
+    if (strict && !json_is_null(strict) && !json_is_boolean(strict))
+        return gs_json_unexpected(gs_json_path_key(path, "strict").text, "true or false", strict, error);
     out->parameters = json_object_get(function, "parameters");
     if (json_is_null(out->parameters))
         out->parameters = NULL;
+    if (out->parameters && !json_is_object(out->parameters) && !json_is_boolean(out->parameters))
+        return gs_json_unexpected(gs_json_path_key(path, "parameters").text, "a JSON schema", out->parameters,
+                                  error);
     return gs_json_member_text(function, path, "description", &out->description, error);
 }
 

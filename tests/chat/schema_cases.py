@@ -122,7 +122,17 @@ CASES = [
     case({"type": "array", "items": False, "minItems": 1}, status="unsupported"),
     case({"type": "array", "items": {"type": "array", "items": {"type": "array", "items": NUMBER}}}, [[[[1.5]]]], [[[1]]]),
     case({"type": "array", "uniqueItems": True}, unsupported=["uniqueItems"]),
-    case({"type": "array", "contains": INTEGER}, unsupported=["contains"]),
+    case({"type": "array", "contains": INTEGER, "maxItems": 4}, [[1], [1, "a"]], [[], ["a"]]),  # what is contained comes first
+    case({"type": "array", "items": INTEGER, "contains": {"minimum": 5}, "minContains": 2, "maxItems": 5}, [[5, 6], [7, 8, 1]], [[5], [], [1, 1]]),
+    case({"allOf": [{"type": "array", "contains": {"const": 1}}, {"contains": {"const": 2}, "maxItems": 3}]}, [[1, 2]], [[1], [1, 1]]),
+    case({"type": "array", "contains": INTEGER, "minContains": 0, "maxItems": 2}, [[], ["a"]], [3]),
+    case({"type": "string", "contains": INTEGER}, ["a"], [1]),
+    case({"type": "array", "items": STRING, "contains": INTEGER}, status="unsupported"),
+    case({"type": "array", "prefixItems": [STRING], "unevaluatedItems": False}, [["a"], []], [["a", 1]]),
+    case({"enum": [["a"], ["a", 1]], "prefixItems": [STRING], "unevaluatedItems": STRING}, [["a"]], [["a", 1]]),
+    case({"type": "array", "prefixItems": [STRING], "anyOf": [{"items": INTEGER}, True], "unevaluatedItems": False}, unsupported=["unevaluatedItems"]),
+    case({"type": "array", "contains": INTEGER, "maxContains": 2}, unsupported=["contains"]),
+    case({"type": "array", "prefixItems": [STRING], "contains": INTEGER}, unsupported=["contains"]),
     case({"type": "array", "maxItems": 1000, "items": BOOLEAN}, [[True] * 1000], [[True] * 1001]),
     # objects
     case(obj({"name": STRING, "age": INTEGER}), [{"name": "a", "age": 1}], [{"name": "a"}, {"name": "a", "age": 1, "x": 2}]),
@@ -196,7 +206,7 @@ CASES = [
          [{}, {"b": 1}, {"a": 1, "b": 2}], [{"a": 1}]),
     case({"const": {"a": "x"}, "properties": {"a": {"not": {"type": "string"}}}}, status="unsupported"),
     case({"enum": [[1, 1], [1, 2], [3]], "uniqueItems": True, "contains": {"const": 1}},
-         unsupported=["contains", "uniqueItems"], valid=[[1, 2]], invalid=[[1, 1], [3]]),
+         unsupported=["uniqueItems"], valid=[[1, 2]], invalid=[[1, 1], [3]]),
     case({"type": "object", "properties": {"a": INTEGER}, "allOf": [{"properties": {"b": STRING}}],
           "unevaluatedProperties": False}, [{"a": 1, "b": "x"}, {}], [{"c": 1}]),
     # references
