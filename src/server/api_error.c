@@ -44,6 +44,17 @@ int gs_api_bad(struct gs_api_error *error, const char *param, const char *format
     return error->status;
 }
 
+int gs_api_within(struct gs_api_error *error, const char *path)
+{
+    struct gs_api_error inner = *error;
+    size_t length = strlen(inner.param);
+    if (length == 0 || strncmp(inner.message, inner.param, length) != 0)
+        return inner.status;
+    char param[sizeof inner.param];
+    gs_format(param, sizeof param, "%s.%s", path, inner.param);
+    return gs_api_bad(error, param, "%s.%s", path, inner.message);
+}
+
 int gs_api_fail(struct gs_api_error *error, int status, const char *code, const char *format, ...)
 {
     va_list arguments;

@@ -19,6 +19,9 @@ struct gs_api_error {
 __attribute__((format(printf, 3, 4))) int gs_api_bad(struct gs_api_error *error, const char *param,
                                                      const char *format, ...);
 
+/* An error about a member of the object at `path`: that path comes before its parameter and its message. */
+int gs_api_within(struct gs_api_error *error, const char *path);
+
 /* Any status, without a parameter; returns it. */
 __attribute__((format(printf, 4, 5))) int gs_api_fail(struct gs_api_error *error, int status,
                                                       const char *code, const char *format, ...);

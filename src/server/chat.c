@@ -22,7 +22,6 @@ struct answer {
 struct reply {
     struct gs_completion common;
     bool as_reasoning, as_reasoning_content;
-    json_t *warnings;
     struct answer *answers; /* [common.n_choice] */
 };
 
@@ -262,8 +261,8 @@ static void send_whole(struct reply *reply, const struct gs_event *event)
         json_object_set(body, "choices", choices);
         json_object_set_new(body, "usage", gs_usage_json(event->usage));
         json_object_set_new(body, "timings", gs_timings_json(event->usage));
-        if (reply->warnings)
-            json_object_set(body, "warnings", reply->warnings);
+        if (reply->common.warnings)
+            json_object_set(body, "warnings", reply->common.warnings);
     }
     json_decref(choices);
     gs_reply_json(reply->common.exchange, 200, body);
@@ -296,7 +295,6 @@ static void release(void *user)
         json_decref(answer->logprobs);
     }
     gs_completion_release(&reply->common);
-    json_decref(reply->warnings);
     free(reply->answers);
     free(reply);
 }
@@ -310,7 +308,6 @@ static struct gs_sink make_sink(struct gs_server *server, struct gs_exchange *ex
     bool made = gs_completion_init(&reply->common, server, exchange, request, "chatcmpl-");
     reply->as_reasoning = request->as_reasoning;
     reply->as_reasoning_content = request->as_reasoning_content;
-    reply->warnings = json_incref(request->warnings);
     reply->answers = calloc(reply->common.n_choice, sizeof *reply->answers);
     if (made && reply->answers)
         return (struct gs_sink){take_event, release, reply};

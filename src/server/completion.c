@@ -9,6 +9,7 @@ bool gs_completion_init(struct gs_completion *completion, struct gs_server *serv
                                          .exchange = gs_exchange_hold(exchange),
                                          .id = gs_random_id(prefix),
                                          .model = gs_server_model_json(server, request->model),
+                                         .warnings = json_incref(request->warnings),
                                          .created = (json_int_t)time(NULL),
                                          .stream = request->stream,
                                          .include_usage = request->include_usage,
@@ -21,6 +22,7 @@ void gs_completion_release(struct gs_completion *completion)
 {
     gs_exchange_release(completion->exchange);
     json_decref(completion->model);
+    json_decref(completion->warnings);
     gs_chunk_free(&completion->chunk);
 }
 
@@ -38,6 +40,10 @@ void gs_completion_send(struct gs_completion *completion, const char *object, js
     if (json_object_set_new(chunk, "choices", choices) != 0) { /* it took them all the same */
         json_decref(chunk);
         chunk = NULL;
+    }
+    if (chunk && completion->warnings) {
+        json_object_set_new(chunk, "warnings", completion->warnings);
+        completion->warnings = NULL; /* said once */
     }
     if (chunk && completion->include_usage)
         json_object_set_new(chunk, "usage", json_null());

@@ -13,6 +13,7 @@ struct gs_completion {
     struct gs_exchange *exchange; /* held */
     struct gs_random_id id;
     json_t *model;
+    json_t *warnings; /* NULL: none, or a chunk has said them */
     json_int_t created;
     bool stream, include_usage, logprobs;
     size_t n_choice; /* of all prompts */

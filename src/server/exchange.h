@@ -37,6 +37,7 @@ struct gs_exchange {
     struct gs_buffer body;
     size_t key;
     size_t client; /* number of the connection */
+    size_t peer;   /* equal for requests with one key from one address */
     size_t number; /* of the exchange, for the log */
     double began;
 

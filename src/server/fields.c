@@ -66,3 +66,24 @@ int gs_read_text(const json_t *body, const char *key, struct gs_text *value, str
     *value = gs_json_text(json);
     return 0;
 }
+
+static const char *type_name(json_type type)
+{
+    return type == JSON_STRING    ? "a string"
+           : type == JSON_OBJECT  ? "an object"
+           : type == JSON_INTEGER ? "an integer"
+                                  : "true or false";
+}
+
+int gs_read_idle(const json_t *body, const struct gs_idle_field *list, struct gs_api_error *error)
+{
+    for (; list->key; list++) {
+        const json_t *json = member(body, list->key);
+        bool right =
+            list->type == JSON_TRUE ? json_is_boolean(json) : json && json_typeof(json) == list->type;
+        if (json && !right)
+            return gs_api_bad(error, list->key, "%s: %s is expected, not %s", list->key,
+                              type_name(list->type), gs_json_kind(json));
+    }
+    return 0;
+}

@@ -16,7 +16,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define POLL_MS 100
@@ -141,7 +140,6 @@ static bool drain(struct gs_front *front, struct caller *caller)
 /* The caller's request lies in `bytes`. */
 static bool begin_relay(struct gs_front *front, struct caller *caller, const struct gs_head *head)
 {
-    static const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
     struct gs_api_error failure;
     int inner;
     if (front->n_relay == MAX_RELAYS ||
@@ -152,8 +150,8 @@ static bool begin_relay(struct gs_front *front, struct caller *caller, const str
     }
     front->n_relay++;
     caller->until = INFINITY;
-    front->options.take(front->options.user, inner, (const struct sockaddr *)(const void *)&unnamed,
-                        sizeof unnamed);
+    front->options.take(front->options.user, inner, (const struct sockaddr *)(const void *)&caller->address,
+                        caller->length);
     return true;
 }
 

@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -296,6 +297,26 @@ static int check_framing(const struct gs_http *http, const struct head *head, st
     return 0;
 }
 
+/* Of a network, where addresses are handed out by the network (IPv6: its first half). */
+static size_t number_peer(const struct sockaddr *address, size_t key)
+{
+    uint64_t number = 14695981039346656037u + key;
+    const uint8_t *bytes = NULL;
+    size_t count = 0;
+    if (address && address->sa_family == AF_INET) {
+        bytes = (const uint8_t *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+        count = sizeof(struct in_addr);
+    } else if (address && address->sa_family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+        bool is_v4 = IN6_IS_ADDR_V4MAPPED(v6);
+        bytes = v6->s6_addr + (is_v4 ? 12 : 0);
+        count = is_v4 ? sizeof(struct in_addr) : sizeof *v6 / 2;
+    }
+    for (size_t i = 0; i < count; i++)
+        number = (number ^ bytes[i]) * 1099511628211u;
+    return (size_t)number;
+}
+
 static struct sender *begin(struct gs_http *http, struct MHD_Connection *connection, const char *url,
                             const char *method)
 {
@@ -322,6 +343,9 @@ static struct sender *begin(struct gs_http *http, struct MHD_Connection *connect
         gs_guard_check(http->options.guard, exchange, &sender->failure);
 
     pthread_mutex_lock(&http->mutex);
+    const union MHD_ConnectionInfo *address =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    exchange->peer = number_peer(address ? address->client_addr : NULL, exchange->key);
     exchange->number = ++http->n_exchange;
     sender->after = http->senders;
     if (sender->after)
@@ -552,7 +576,8 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *connection, con
         struct gs_exchange *exchange = sender->exchange;
         if (sender->failure.status == 0 && !(exchange->route->flags & GS_ROUTE_READY) &&
             !gs_server_ready(http->options.server)) {
-            gs_api_fail(&sender->failure, 503, "not_ready", "the model is not loaded, or the server stops");
+            gs_api_fail(&sender->failure, 503, "not_ready",
+                        "the model is not loaded, or hangs, or the server stops");
             sender->failure.retry_after = 1;
         }
         if (sender->failure.status != 0)

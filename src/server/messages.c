@@ -35,8 +35,8 @@ void gs_messages_create(struct gs_server *server, struct gs_exchange *exchange)
     struct gs_request *request = gs_request_make();
     if (!read_request(server, exchange, false, &read, request))
         goto cleanup;
-    struct gs_message_reply *reply = gs_message_reply_make(
-        server, exchange, request->model, request->prompts[0].count, request->stream, read.hide_thinking);
+    gs_messages_rename_warnings(&read, request->warnings);
+    struct gs_message_reply *reply = gs_message_reply_make(server, exchange, request, read.hide_thinking);
     if (!reply) {
         struct gs_api_error error = {0};
         gs_api_fail(&error, 503, "out_of_memory", "memory is out");

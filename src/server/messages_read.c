@@ -59,6 +59,8 @@ static int need_text(const json_t *object, const char *path, const char *key, st
     *text = gs_json_text(json_object_get(object, key));
     if (text->bytes)
         return 0;
+    if (!json_is_object(object))
+        return expected(path, "an object", object, error);
     return expected(gs_json_path_key(path, key).text, "a string", json_object_get(object, key), error);
 }
 
@@ -333,8 +335,8 @@ static int read_tool_choice(const json_t *body, json_t *chat, struct gs_api_erro
     if (!json_is_object(choice))
         return expected("tool_choice", "an object", choice, error);
     int status = need_text(choice, "tool_choice", "type", &type, error);
-    if (status == 0 && (status = gs_read_bool(choice, "disable_parallel_tool_use", &alone, error)) != 0)
-        gs_format(error->param, sizeof error->param, "tool_choice.disable_parallel_tool_use");
+    if (status == 0 && gs_read_bool(choice, "disable_parallel_tool_use", &alone, error) != 0)
+        return gs_api_within(error, "tool_choice");
     if (status != 0)
         return status;
     if (alone)
@@ -374,10 +376,14 @@ static int read_thinking(const json_t *body, struct gs_messages_request *request
     int status = need_text(thinking, "thinking", "type", &type, error);
     if (status == 0 &&
         (status = gs_read_integer(thinking, "budget_tokens", 0, INT64_MAX, &budget, error)) != 0)
-        gs_format(error->param, sizeof error->param, "thinking.budget_tokens");
+        return gs_api_within(error, "thinking");
     if (status != 0)
         return status;
     request->hide_thinking = gs_text_is(type, "disabled");
+    if (!request->hide_thinking && !gs_text_is(type, "enabled") && !gs_text_is(type, "adaptive"))
+        return gs_api_bad(error, "thinking.type",
+                          "thinking.type: enabled, adaptive or disabled is expected, not \"%s\"",
+                          gs_quote_bytes(type.bytes, type.size).text);
     const char *effort = budget > MEDIUM_BUDGET ? "high" : budget > LOW_BUDGET ? "medium" : "low";
     if (request->hide_thinking || budget > 0)
         json_object_set_new(request->chat, "reasoning_effort", json_string(effort));
@@ -392,10 +398,7 @@ static int read_output_config(const json_t *body, json_t *chat, struct gs_api_er
     if (config && !json_is_object(config))
         return expected("output_config", "an object", config, error);
     json_t *effort = member(config, "effort");
-    struct gs_text name = gs_json_text(effort);
-    if (gs_text_is(name, "max") || gs_text_is(name, "xhigh"))
-        json_object_set_new(chat, "reasoning_effort", json_string("high"));
-    else if (effort)
+    if (effort)
         json_object_set(chat, "reasoning_effort", effort);
     const json_t *format = member(config, "format");
     const char *path = "output_config.format";
@@ -418,8 +421,8 @@ static int read_output_config(const json_t *body, json_t *chat, struct gs_api_er
 int gs_messages_read(json_t *body, bool count, struct gs_messages_request *request,
                      struct gs_api_error *error)
 {
-    static const char *const same[] = {"model", "max_tokens", "temperature", "top_p",
-                                       "top_k", "stream",     "seed"};
+    static const char *const same[] = {"model",  "max_tokens", "temperature", "top_p",       "top_k",
+                                       "stream", "seed",       "metadata",    "service_tier"};
     request->chat = json_object();
     if (!request->chat)
         return gs_api_fail(error, 503, "out_of_memory", "memory is out");
@@ -442,16 +445,24 @@ int gs_messages_read(json_t *body, bool count, struct gs_messages_request *reque
     return status == 0 ? gs_turns_take(&request->turns, request->chat, error) : status;
 }
 
+static const struct gs_renamed renamed[] = {
+    {"stop", "stop_sequences"},
+    {"max_completion_tokens", "max_tokens"},
+    {"reasoning_effort", "output_config.effort"},
+    {"response_format.json_schema", "output_config.format"},
+    {"response_format", "output_config.format"},
+    {"tool_choice.function", "tool_choice"},
+    {".tool_call_id", ".tool_use_id"},
+    {".parameters", ".input_schema"},
+    {NULL, NULL},
+};
+
 void gs_messages_rename(const struct gs_messages_request *request, struct gs_api_error *error)
 {
-    static const struct gs_renamed table[] = {
-        {"stop", "stop_sequences"},
-        {"max_completion_tokens", "max_tokens"},
-        {"reasoning_effort", "output_config.effort"},
-        {"response_format.json_schema", "output_config.format"},
-        {"response_format", "output_config.format"},
-        {"tool_choice.function", "tool_choice"},
-        {NULL, NULL},
-    };
-    gs_turns_rename(&request->turns, table, error);
+    gs_turns_rename(&request->turns, renamed, error);
+}
+
+void gs_messages_rename_warnings(const struct gs_messages_request *request, json_t *warnings)
+{
+    gs_turns_rename_warnings(&request->turns, renamed, warnings);
 }

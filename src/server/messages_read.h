@@ -18,6 +18,9 @@ int gs_messages_read(json_t *body, bool count, struct gs_messages_request *reque
 /* An error of the chat's reader in the words of this dialect. */
 void gs_messages_rename(const struct gs_messages_request *request, struct gs_api_error *error);
 
+/* The same for lines about what is not honoured. */
+void gs_messages_rename_warnings(const struct gs_messages_request *request, json_t *warnings);
+
 void gs_messages_request_free(struct gs_messages_request *request);
 
 /* "call_x" as Anthropic's clients know it: "toolu_x". Other ids stay. */

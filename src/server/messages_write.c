@@ -27,7 +27,8 @@ struct gs_message_reply {
     bool stream, hide_thinking;
     bool begun, released, ended;
     enum gs_finish finish;
-    json_t *stop; /* the stop string that ended it; NULL: none */
+    json_t *warnings; /* NULL: none */
+    json_t *stop;     /* the stop string that ended it; NULL: none */
     double last_sent;
 };
 
@@ -61,11 +62,11 @@ static json_t *stop_json(const struct gs_message_reply *reply)
 static json_t *message_json(const struct gs_message_reply *reply, const struct gs_usage *usage)
 {
     struct gs_usage begun = {.prompt = reply->n_prompt, .completion = 1};
-    return json_pack("{s:s, s:s, s:s, s:O, s:o, s:o, s:o, s:o}", "id", reply->id.text, "type", "message",
-                     "role", "assistant", "model", reply->model, "content",
+    return json_pack("{s:s, s:s, s:s, s:O, s:o, s:o, s:o, s:o, s:O*}", "id", reply->id.text, "type",
+                     "message", "role", "assistant", "model", reply->model, "content",
                      usage ? json_incref(reply->content) : json_array(), "stop_reason",
                      usage ? json_string(stop_reason(reply)) : json_null(), "stop_sequence", stop_json(reply),
-                     "usage", usage_json(usage ? usage : &begun));
+                     "usage", usage_json(usage ? usage : &begun), "warnings", reply->warnings);
 }
 
 static json_t *text_json(const struct gs_buffer *text)
@@ -297,8 +298,7 @@ static void take_event(void *user, const struct gs_event *event)
 /* ---------------------------------------------------------------- life */
 
 struct gs_message_reply *gs_message_reply_make(struct gs_server *server, struct gs_exchange *exchange,
-                                               struct gs_text model, size_t n_prompt, bool stream,
-                                               bool hide_thinking)
+                                               const struct gs_request *request, bool hide_thinking)
 {
     struct gs_message_reply *reply = calloc(1, sizeof *reply);
     if (!reply)
@@ -306,11 +306,12 @@ struct gs_message_reply *gs_message_reply_make(struct gs_server *server, struct 
     pthread_mutex_init(&reply->mutex, NULL);
     atomic_init(&reply->references, 2);
     reply->exchange = gs_exchange_hold(exchange);
-    reply->model = gs_server_model_json(server, model);
+    reply->model = gs_server_model_json(server, request->model);
     reply->id = gs_random_id("msg_");
-    reply->n_prompt = n_prompt;
+    reply->warnings = json_incref(request->warnings);
+    reply->n_prompt = request->prompts[0].count;
     reply->content = json_array();
-    reply->stream = stream;
+    reply->stream = request->stream;
     reply->hide_thinking = hide_thinking;
     reply->watcher = (struct gs_items_watcher){
         .prefixes = {"sig_", "", ""}, .opened = opened, .grew = grew, .closed = closed, .user = reply};
@@ -333,6 +334,7 @@ void gs_message_reply_release(struct gs_message_reply *reply)
     json_decref(reply->content);
     json_decref(reply->model);
     json_decref(reply->stop);
+    json_decref(reply->warnings);
     gs_items_free(&reply->items);
     pthread_mutex_destroy(&reply->mutex);
     free(reply);

@@ -9,11 +9,9 @@
 
 struct gs_message_reply;
 
-/* model: as the client named it, or not set. n_prompt: tokens. Two references are held at first: the
- * handler's and the sink's. NULL if memory is out. */
+/* Two references are held at first: the handler's and the sink's. NULL if memory is out. */
 struct gs_message_reply *gs_message_reply_make(struct gs_server *server, struct gs_exchange *exchange,
-                                               struct gs_text model, size_t n_prompt, bool stream,
-                                               bool hide_thinking);
+                                               const struct gs_request *request, bool hide_thinking);
 
 /* The request has been handed over: message_start, unless it has failed or begun meanwhile. */
 void gs_message_reply_begin(struct gs_message_reply *reply);

@@ -151,20 +151,27 @@ static int read_stream(const json_t *body, struct gs_request *request, struct gs
     if (!json_is_object(options))
         return gs_api_bad(error, "stream_options", "stream_options: an object is expected, not %s",
                           gs_json_kind(options));
-    return gs_read_bool(options, "include_usage", &request->include_usage, error);
+    status = gs_read_bool(options, "include_usage", &request->include_usage, error);
+    return status == 0 ? 0 : gs_api_within(error, "stream_options");
 }
 
 int gs_request_read_common(struct gs_server *server, const json_t *body, struct gs_request *request,
                            struct gs_api_error *error)
 {
+    static const struct gs_idle_field idle[] = {
+        {"store", JSON_TRUE},       {"metadata", JSON_OBJECT},         {"service_tier", JSON_STRING},
+        {"verbosity", JSON_STRING}, {"prompt_cache_key", JSON_STRING}, {"safety_identifier", JSON_STRING},
+        {NULL, JSON_NULL}}; /* not "user": Open WebUI has an object there */
     int64_t n = 1;
-    int status = gs_read_text(body, "model", &request->model, error);
+    int status = gs_read_idle(body, idle, error);
+    if (status == 0)
+        status = gs_read_text(body, "model", &request->model, error);
     if (status == 0)
         status = gs_server_check_model(server, request->model, error);
     if (status == 0)
         status = read_stream(body, request, error);
     if (status == 0)
-        status = gs_read_integer(body, "n", 1, GS_MAX_CHOICES, &n, error);
+        status = gs_read_integer(body, "n", 1, (int64_t)gs_server_config(server)->max_choices, &n, error);
     request->n_choice = (size_t)n;
     if (status == 0)
         status = read_sampling(server, body, request, error);

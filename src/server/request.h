@@ -19,7 +19,7 @@ struct gs_server;
 struct gs_exchange;
 struct gs_steer_plan;
 
-#define GS_MAX_CHOICES      16 /* n, unless the server was told otherwise */
+#define GS_MAX_CHOICES      128 /* n that a server can be told to take */
 #define GS_MAX_STOP_STRINGS 4
 #define GS_MAX_STOP_BYTES   256
 #define GS_MAX_TOP_LOGPROBS 20
@@ -110,5 +110,14 @@ int gs_read_integer(const json_t *body, const char *key, int64_t least, int64_t 
 int gs_read_number(const json_t *body, const char *key, double least, double most, float *value,
                    struct gs_api_error *error);
 int gs_read_text(const json_t *body, const char *key, struct gs_text *value, struct gs_api_error *error);
+
+/* Members that change nothing here, and still have a type. */
+struct gs_idle_field {
+    const char *key;
+    json_type type; /* JSON_STRING, JSON_OBJECT, JSON_INTEGER, JSON_TRUE: a boolean */
+};
+
+/* `list` ends in a NULL. */
+int gs_read_idle(const json_t *body, const struct gs_idle_field *list, struct gs_api_error *error);
 
 #endif

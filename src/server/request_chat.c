@@ -22,6 +22,9 @@ static int refuse_unsupported(const json_t *body, struct gs_api_error *error)
                               keys[i][0] == 'f' ? ": tools and tool_choice are" : "");
     }
     const json_t *modalities = json_object_get(body, "modalities");
+    if (modalities && !json_is_null(modalities) && !json_is_array(modalities))
+        return gs_api_bad(error, "modalities", "modalities: an array is expected, not %s",
+                          gs_json_kind(modalities));
     for (size_t i = 0; i < json_array_size(modalities); i++)
         if (!gs_text_is(gs_json_text(json_array_get(modalities, i)), "text"))
             return gs_api_bad(error, "modalities", "modalities: only \"text\" is supported");
@@ -61,7 +64,7 @@ static int read_tool_choice(const json_t *body, struct gs_request *request, stru
     if (gs_text_is(text, "required")) {
         if (!declared)
             return gs_api_bad(error, "tool_choice",
-                              "tool_choice: \"required\" needs tools of type \"function\"");
+                              "tool_choice: a call cannot be required without tools of type \"function\"");
         request->tool_choice = GS_TOOLS_REQUIRED;
         return 0;
     }
@@ -86,9 +89,7 @@ static int read_format(const json_t *body, struct gs_request *request, struct gs
                                          .name = gs_json_text(json_object_get(schema, "name")),
                                          .schema = json_object_get(schema, "schema")};
     int status = gs_read_bool(schema, "strict", &request->format.strict, error);
-    if (status != 0)
-        gs_format(error->param, sizeof error->param, "response_format.json_schema.strict");
-    return status;
+    return status == 0 ? 0 : gs_api_within(error, "response_format.json_schema");
 }
 
 static int read_logprobs(const json_t *body, struct gs_request *request, struct gs_api_error *error)
@@ -136,12 +137,14 @@ static int read_template_arguments(const json_t *body, struct gs_conversation_se
     if (status == 0)
         status = gs_read_text(arguments, "model_identity", &identity, error);
     if (status == 0 && effort.bytes && !gs_effort_parse(effort, &settings->effort))
-        status = gs_api_bad(error, "chat_template_kwargs.reasoning_effort",
-                            "chat_template_kwargs.reasoning_effort: \"low\", \"medium\" or \"high\" is "
-                            "expected");
-    if (status == 0 && identity.bytes && !memchr(identity.bytes, '\0', identity.size))
+        status = gs_api_bad(error, "reasoning_effort",
+                            "reasoning_effort: \"low\", \"medium\" or \"high\" is expected, not \"%s\"",
+                            gs_quote_bytes(effort.bytes, effort.size).text);
+    if (status != 0)
+        return gs_api_within(error, "chat_template_kwargs");
+    if (identity.bytes && !memchr(identity.bytes, '\0', identity.size))
         settings->identity = identity.bytes;
-    return status;
+    return 0;
 }
 
 static int read_conversation(struct gs_server *server, json_t *body, struct gs_request *request,

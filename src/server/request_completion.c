@@ -89,7 +89,8 @@ static int read_options(const json_t *body, struct gs_request *request, struct g
         status = gs_read_integer(body, "best_of", 1, GS_MAX_CHOICES, &best, error);
     if (status == 0 && best != (int64_t)request->n_choice)
         return gs_api_bad(error, "best_of", "best_of: must equal n");
-    if (json_is_boolean(json_object_get(body, "logprobs"))) { /* some clients take it for the chat's */
+    if (status == 0 &&
+        json_is_boolean(json_object_get(body, "logprobs"))) { /* some clients take it for the chat's */
         status = gs_read_bool(body, "logprobs", &request->logprobs, error);
         return status;
     }

@@ -1,5 +1,6 @@
 #include "server/response_store.h"
 
+#include "base/buffer.h"
 #include "base/status.h"
 
 #include <pthread.h>
@@ -11,6 +12,7 @@ struct entry {
     struct entry *older, *newer;
     char *text; /* {"response": ..., "items": ...} */
     size_t size;
+    struct gs_buffer item_ids; /* of its output, each with a NUL behind it */
     size_t key;
     char id[48];
 };
@@ -34,7 +36,7 @@ gs_status gs_response_store_open(size_t max_bytes, struct gs_response_store **ou
 
 static size_t cost(const struct entry *entry)
 {
-    return sizeof *entry + entry->size;
+    return sizeof *entry + entry->size + entry->item_ids.size;
 }
 
 static void unlink_entry(struct gs_response_store *store, struct entry *entry)
@@ -55,6 +57,7 @@ static void link_newest(struct gs_response_store *store, struct entry *entry)
 
 static void free_entry(struct entry *entry)
 {
+    gs_buffer_free(&entry->item_ids);
     free(entry->text);
     free(entry);
 }
@@ -71,12 +74,33 @@ void gs_response_store_close(struct gs_response_store *store)
     free(store);
 }
 
+static bool has_item(const struct entry *entry, const char *id)
+{
+    const char *at = entry->item_ids.data, *end = at + entry->item_ids.size;
+    for (; at < end; at += strlen(at) + 1)
+        if (strcmp(at, id) == 0)
+            return true;
+    return false;
+}
+
 static struct entry *find(struct gs_response_store *store, const char *id, size_t key)
 {
     for (struct entry *entry = store->newest; entry; entry = entry->older)
         if (entry->key == key && strcmp(entry->id, id) == 0)
             return entry;
     return NULL;
+}
+
+static bool list_items(const json_t *response, struct gs_buffer *ids)
+{
+    const json_t *output = json_object_get(response, "output");
+    gs_status status = GS_OK;
+    for (size_t i = 0; i < json_array_size(output) && status == GS_OK; i++) {
+        const char *id = json_string_value(json_object_get(json_array_get(output, i), "id"));
+        if (id)
+            status = gs_buffer_append(ids, id, strlen(id) + 1, NULL);
+    }
+    return status == GS_OK;
 }
 
 void gs_response_store_put(struct gs_response_store *store, const char *id, size_t key,
@@ -87,8 +111,9 @@ void gs_response_store_put(struct gs_response_store *store, const char *id, size
     if (entry && both && strlen(id) < sizeof entry->id)
         entry->text = json_dumps(both, JSON_COMPACT);
     json_decref(both);
-    if (!entry || !entry->text) {
-        free(entry);
+    if (!entry || !entry->text || !list_items(response, &entry->item_ids)) {
+        if (entry)
+            free_entry(entry);
         return;
     }
     gs_format(entry->id, sizeof entry->id, "%s", id);
@@ -109,11 +134,9 @@ void gs_response_store_put(struct gs_response_store *store, const char *id, size
     pthread_mutex_unlock(&store->mutex);
 }
 
-bool gs_response_store_get(struct gs_response_store *store, const char *id, size_t key, json_t **response,
-                           json_t **items)
+/* What the entry holds, a new reference; unlocks. NULL for NULL, or if memory is out. */
+static json_t *read_entry(struct gs_response_store *store, struct entry *entry)
 {
-    pthread_mutex_lock(&store->mutex);
-    struct entry *entry = find(store, id, key);
     char *text = entry ? malloc(entry->size) : NULL;
     size_t size = entry ? entry->size : 0;
     if (text) {
@@ -124,6 +147,14 @@ bool gs_response_store_get(struct gs_response_store *store, const char *id, size
     pthread_mutex_unlock(&store->mutex);
     json_t *both = text ? json_loadb(text, size, JSON_ALLOW_NUL, NULL) : NULL;
     free(text);
+    return both;
+}
+
+bool gs_response_store_get(struct gs_response_store *store, const char *id, size_t key, json_t **response,
+                           json_t **items)
+{
+    pthread_mutex_lock(&store->mutex);
+    json_t *both = read_entry(store, find(store, id, key));
     if (response)
         *response = json_incref(json_object_get(both, "response"));
     if (items)
@@ -131,6 +162,18 @@ bool gs_response_store_get(struct gs_response_store *store, const char *id, size
     bool found = both != NULL;
     json_decref(both);
     return found;
+}
+
+json_t *gs_response_store_find_item(struct gs_response_store *store, const char *item_id, size_t key)
+{
+    pthread_mutex_lock(&store->mutex);
+    struct entry *entry = store->newest;
+    while (entry && (entry->key != key || !has_item(entry, item_id)))
+        entry = entry->older;
+    json_t *both = read_entry(store, entry);
+    json_t *response = json_incref(json_object_get(both, "response"));
+    json_decref(both);
+    return response;
 }
 
 bool gs_response_store_remove(struct gs_response_store *store, const char *id, size_t key)

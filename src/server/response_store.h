@@ -25,6 +25,10 @@ void gs_response_store_put(struct gs_response_store *store, const char *id, size
 bool gs_response_store_get(struct gs_response_store *store, const char *id, size_t key, json_t **response,
                            json_t **items);
 
+/* The response, a new reference, of whose output the item of this id is; NULL if there is none of this key.
+ */
+json_t *gs_response_store_find_item(struct gs_response_store *store, const char *item_id, size_t key);
+
 bool gs_response_store_remove(struct gs_response_store *store, const char *id, size_t key);
 
 #endif

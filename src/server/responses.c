@@ -31,7 +31,8 @@ void gs_responses_create(struct gs_server *server, struct gs_exchange *exchange)
         gs_reply_error(exchange, &error);
         goto cleanup;
     }
-    response = gs_response_make(server, exchange, body, &read, request->stream);
+    gs_responses_rename_warnings(&read, request->warnings);
+    response = gs_response_make(server, exchange, body, &read, request);
     if (!response) {
         fail_memory(exchange);
         goto cleanup;

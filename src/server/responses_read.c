@@ -100,8 +100,13 @@ static int read_reasoning(struct gs_turns *turns, const json_t *item, const char
         if (gs_buffer_append(&text, part.bytes, part.size, NULL) != GS_OK)
             turns->failed = true;
     }
+    const json_t *sealed = member(item, "encrypted_content");
+    if (sealed && !json_is_string(sealed)) {
+        gs_buffer_free(&text);
+        return expected(gs_json_path_key(path, "encrypted_content").text, "a string", sealed, error);
+    }
     if (text.size == 0)
-        unseal(gs_json_text(json_object_get(item, "encrypted_content")), &text);
+        unseal(gs_json_text(sealed), &text);
     gs_turns_reasoning(turns, (struct gs_text){text.data, text.size}, path);
     gs_buffer_free(&text);
     return 0;
@@ -175,6 +180,54 @@ static int read_previous(struct gs_response_store *store, size_t key, const json
     return error->status;
 }
 
+/*
+ * The stored item that input[index] refers to; borrowed from `known`, which has those of all responses that
+ * were looked into: each is once at most. NULL: there is none, or memory is out.
+ */
+static json_t *find_referred(struct gs_response_store *store, size_t key, const char *id, json_t *known)
+{
+    if (json_object_get(known, id))
+        return json_object_get(known, id);
+    json_t *response = gs_response_store_find_item(store, id, key);
+    const json_t *output = json_object_get(response, "output");
+    for (size_t i = 0; i < json_array_size(output); i++) {
+        json_t *item = json_array_get(output, i);
+        const char *name = json_string_value(json_object_get(item, "id"));
+        if (name)
+            json_object_set(known, name, item);
+    }
+    json_decref(response);
+    return json_object_get(known, id);
+}
+
+/* *items: a copy of the input in which {"type": "item_reference", "id"} are the stored items. */
+static int resolve(struct gs_response_store *store, size_t key, json_t **items, struct gs_api_error *error)
+{
+    json_t *copy = json_copy(*items), *known = json_object();
+    int status = copy && known ? 0 : gs_api_fail(error, 503, "out_of_memory", "memory is out");
+    for (size_t i = 0; i < json_array_size(copy) && status == 0; i++) {
+        const json_t *item = json_array_get(copy, i);
+        if (!gs_text_is(gs_json_text(json_object_get(item, "type")), "item_reference"))
+            continue;
+        struct gs_json_path at = gs_json_path_key(gs_json_path_index("input", i).text, "id");
+        const json_t *id = json_object_get(item, "id");
+        if (!json_is_string(id)) {
+            status = expected(at.text, "a string", id, error);
+            break;
+        }
+        json_t *referred = find_referred(store, key, json_string_value(id), known);
+        struct gs_text name = gs_json_text(id);
+        if (!referred || json_array_set(copy, i, referred) != 0)
+            status = gs_api_bad(error, at.text,
+                                "%s: no stored response has an item \"%s\" (any more): send the item itself",
+                                at.text, gs_quote_bytes(name.bytes, name.size).text);
+    }
+    json_decref(known);
+    json_decref(*items);
+    *items = copy;
+    return status;
+}
+
 static int read_items(struct gs_responses_request *request, const json_t *items, const char *name,
                       struct gs_api_error *error)
 {
@@ -185,7 +238,8 @@ static int read_items(struct gs_responses_request *request, const json_t *items,
     return status;
 }
 
-static int read_input(json_t *body, struct gs_responses_request *request, struct gs_api_error *error)
+static int read_input(struct gs_response_store *store, size_t key, json_t *body,
+                      struct gs_responses_request *request, struct gs_api_error *error)
 {
     json_t *input = member(body, "input");
     json_t *instructions = member(body, "instructions");
@@ -200,7 +254,9 @@ static int read_input(json_t *body, struct gs_responses_request *request, struct
         return expected("input", "a string or an array of items", input, error);
     if (instructions)
         gs_turns_message(&request->turns, "developer", instructions, NULL, "instructions");
-    int status = read_items(request, request->items, "previous_response_id", error);
+    int status = resolve(store, key, &items, error);
+    if (status == 0)
+        status = read_items(request, request->items, "previous_response_id", error);
     if (status == 0)
         status = read_items(request, items, "input", error);
     if (!request->items)
@@ -237,8 +293,11 @@ static int read_format(const json_t *body, json_t *chat, struct gs_api_error *er
     const json_t *text = member(body, "text");
     json_t *format = member(text, "format");
     struct gs_text type = gs_json_text(json_object_get(format, "type"));
+    static const struct gs_idle_field idle[] = {{"verbosity", JSON_STRING}, {NULL, JSON_NULL}};
     if (text && !json_is_object(text))
         return expected("text", "an object", text, error);
+    if (text && gs_read_idle(text, idle, error) != 0)
+        return gs_api_within(error, "text");
     if (!format)
         return 0;
     if (!json_is_object(format))
@@ -255,6 +314,10 @@ static int read_reasoning_effort(const json_t *body, json_t *chat, struct gs_api
     const json_t *reasoning = member(body, "reasoning");
     if (reasoning && !json_is_object(reasoning))
         return expected("reasoning", "an object", reasoning, error);
+    static const struct gs_idle_field idle[] = {
+        {"summary", JSON_STRING}, {"generate_summary", JSON_STRING}, {NULL, JSON_NULL}};
+    if (reasoning && gs_read_idle(reasoning, idle, error) != 0)
+        return gs_api_within(error, "reasoning");
     json_t *effort = member(reasoning, "effort");
     if (effort)
         json_object_set(chat, "reasoning_effort", effort);
@@ -296,7 +359,14 @@ static int read_fields(json_t *body, struct gs_responses_request *request, struc
         {"top_logprobs", "top_logprobs"},
         {"stream", "stream"},
         {"prompt_cache_key", "prompt_cache_key"},
+        {"safety_identifier", "safety_identifier"},
+        {"service_tier", "service_tier"},
+        {"metadata", "metadata"},
     };
+    static const struct gs_idle_field idle[] = {{"truncation", JSON_STRING},
+                                                {"max_tool_calls", JSON_INTEGER},
+                                                {"stream_options", JSON_OBJECT},
+                                                {NULL, JSON_NULL}};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         json_t *value = member(body, same[i].here);
         if (value)
@@ -311,10 +381,8 @@ static int read_fields(json_t *body, struct gs_responses_request *request, struc
         status = read_reasoning_effort(body, request->chat, error);
     if (status == 0)
         status = gs_read_bool(body, "store", &request->store, error);
-    if (status == 0 && member(body, "metadata") && !json_is_object(member(body, "metadata")))
-        status = expected("metadata", "an object", member(body, "metadata"), error);
-    if (status == 0 && member(body, "truncation") && !json_is_string(member(body, "truncation")))
-        status = expected("truncation", "a string", member(body, "truncation"), error);
+    if (status == 0)
+        status = gs_read_idle(body, idle, error);
     if (request->logprobs || member(body, "top_logprobs"))
         json_object_set_new(request->chat, "logprobs", json_true());
     return status;
@@ -331,21 +399,28 @@ int gs_responses_read(struct gs_response_store *store, size_t key, json_t *body,
     if (status == 0)
         status = read_previous(store, key, body, request, error);
     if (status == 0)
-        status = read_input(body, request, error);
+        status = read_input(store, key, body, request, error);
     return status == 0 ? gs_turns_take(&request->turns, request->chat, error) : status;
 }
 
+static const struct gs_renamed renamed[] = {
+    {"messages", "input"},
+    {"max_completion_tokens", "max_output_tokens"},
+    {"reasoning_effort", "reasoning.effort"},
+    {"response_format.json_schema", "text.format"},
+    {"response_format", "text.format"},
+    {"tool_choice.function", "tool_choice"},
+    {"logprobs", "include"},
+    {".tool_call_id", ".call_id"},
+    {NULL, NULL},
+};
+
 void gs_responses_rename(const struct gs_responses_request *request, struct gs_api_error *error)
 {
-    static const struct gs_renamed table[] = {
-        {"messages", "input"},
-        {"max_completion_tokens", "max_output_tokens"},
-        {"reasoning_effort", "reasoning.effort"},
-        {"response_format.json_schema", "text.format"},
-        {"response_format", "text.format"},
-        {"tool_choice.function", "tool_choice"},
-        {"logprobs", "include"},
-        {NULL, NULL},
-    };
-    gs_turns_rename(&request->turns, table, error);
+    gs_turns_rename(&request->turns, renamed, error);
+}
+
+void gs_responses_rename_warnings(const struct gs_responses_request *request, json_t *warnings)
+{
+    gs_turns_rename_warnings(&request->turns, renamed, warnings);
 }

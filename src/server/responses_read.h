@@ -22,6 +22,9 @@ int gs_responses_read(struct gs_response_store *store, size_t key, json_t *body,
 /* An error of the chat's reader in the words of this dialect. */
 void gs_responses_rename(const struct gs_responses_request *request, struct gs_api_error *error);
 
+/* The same for lines about what is not honoured. */
+void gs_responses_rename_warnings(const struct gs_responses_request *request, json_t *warnings);
+
 void gs_responses_request_free(struct gs_responses_request *request);
 
 /*

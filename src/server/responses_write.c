@@ -340,7 +340,7 @@ static void take_event(void *user, const struct gs_event *event)
 
 struct gs_response *gs_response_make(struct gs_server *server, struct gs_exchange *exchange,
                                      const json_t *body, const struct gs_responses_request *request,
-                                     bool stream)
+                                     const struct gs_request *chat)
 {
     struct gs_response *response = calloc(1, sizeof *response);
     if (!response)
@@ -352,9 +352,11 @@ struct gs_response *gs_response_make(struct gs_server *server, struct gs_exchang
     response->exchange = gs_exchange_hold(exchange);
     response->key = gs_exchange_key(exchange);
     response->base = make_base(server, id.text, body, request->store);
+    if (chat->warnings)
+        json_object_set(response->base, "warnings", chat->warnings);
     response->output = json_array();
     response->history = request->store ? json_incref(request->items) : NULL;
-    response->stream = stream;
+    response->stream = chat->stream;
     response->encrypted = request->encrypted;
     response->logprobs = request->logprobs;
     response->watcher = (struct gs_items_watcher){.prefixes = {"rs_", "msg_", "fc_"},

@@ -11,12 +11,13 @@
 struct gs_response;
 
 /*
- * What stays the same in every object of this response is taken from the request's body. Two references are
+ * What stays the same in every object of this response is taken from the request's body; `chat` is what
+ * became of it. Two references are
  * held at first: the handler's and the sink's. NULL if memory is out.
  */
 struct gs_response *gs_response_make(struct gs_server *server, struct gs_exchange *exchange,
                                      const json_t *body, const struct gs_responses_request *request,
-                                     bool stream);
+                                     const struct gs_request *chat);
 
 /* The request has been handed over: the stream's first events, unless it has failed or begun meanwhile. */
 void gs_response_begin(struct gs_response *response);

@@ -10,25 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUIET_SECONDS 5.0 /* without an event until WAITING */
+#define QUIET_SECONDS 5.0   /* without an event until WAITING */
+#define STUCK_SECONDS 600.0 /* of a step: a device that hangs; a slow machine's steps take some seconds */
 #define MAX_RETRY     60u
 
-/* ---------------------------------------------------------------- events */
-
-void gs_task_emit(struct gs_task *task, const struct gs_event *event)
-{
-    if (task->failed)
-        return;
-    task->last_said = gs_clock_seconds();
-    task->sink.event(task->sink.user, event);
-}
-
-void gs_task_fail(struct gs_task *task, const struct gs_api_error *error)
-{
-    struct gs_event event = {.kind = GS_EVENT_ERROR, .error = error, .usage = &task->usage};
-    gs_task_emit(task, &event);
-    task->failed = true;
-}
+/* ---------------------------------------------------------------- tasks */
 
 static void keep_alive(struct gs_task *task, double now)
 {
@@ -36,8 +22,6 @@ static void keep_alive(struct gs_task *task, double now)
     if (now - task->last_said > QUIET_SECONDS)
         gs_task_emit(task, &event);
 }
-
-/* ---------------------------------------------------------------- tasks */
 
 static void free_task(struct gs_task *task)
 {
@@ -84,7 +68,7 @@ static int refuse(struct gs_scheduler *s, struct gs_api_error *error)
 }
 
 int gs_scheduler_submit(struct gs_scheduler *s, struct gs_request *request, struct gs_sink sink,
-                        struct gs_exchange *exchange, size_t client, struct gs_api_error *error)
+                        struct gs_exchange *exchange, struct gs_client client, struct gs_api_error *error)
 {
     struct gs_task *task = calloc(1, sizeof *task);
     bool *prefilled = calloc(request->n_prompt + 1, sizeof *prefilled);
@@ -211,12 +195,36 @@ static void sweep_sequences(struct gs_scheduler *s)
 
 /* ---------------------------------------------------------------- the queue */
 
-static size_t count_running(const struct gs_scheduler *s, size_t client)
+/* What a client has: sequences under way of its peer, when one of these was begun last, and of its
+ * connection. */
+struct share {
+    size_t peer, turn, connection;
+};
+
+/* 0: not lately. */
+static size_t find_turn(const struct gs_scheduler *s, size_t peer)
 {
-    size_t count = 0;
-    for (const struct gs_sequence *q = s->sequences; q; q = q->after)
-        count += q->task->client == client;
+    for (size_t turn = s->n_turn; turn > 0 && s->n_turn - turn < GS_RECENT_TURNS; turn--)
+        if (s->turns[turn % GS_RECENT_TURNS] == peer)
+            return turn;
+    return 0;
+}
+
+static struct share count_running(const struct gs_scheduler *s, struct gs_client client)
+{
+    struct share count = {.turn = find_turn(s, client.peer)};
+    for (const struct gs_sequence *q = s->sequences; q; q = q->after) {
+        count.peer += q->task->client.peer == client.peer;
+        count.connection += q->task->client.connection == client.connection;
+    }
     return count;
+}
+
+static bool is_less(struct share a, struct share b)
+{
+    return a.peer != b.peer   ? a.peer < b.peer
+           : a.turn != b.turn ? a.turn < b.turn
+                              : a.connection < b.connection;
 }
 
 /* Under the mutex. */
@@ -233,18 +241,20 @@ static void unlink_task(struct gs_scheduler *s, struct gs_task *task)
     atomic_store(&s->options.metrics->waiting, s->n_queue);
 }
 
-/* Under the mutex: of the clients with the fewest sequences under way, the one that has waited the longest.
+/*
+ * Under the mutex: of the peers with the fewest sequences under way, the one that has had no turn for
+ * longest; of its connections, the one with the fewest; then the one that has waited the longest.
  */
 static struct gs_task *choose_task(struct gs_scheduler *s, const struct gs_task *const *later, size_t n_later)
 {
     struct gs_task *best = NULL;
-    size_t fewest = 0;
+    struct share fewest = {0};
     for (struct gs_task *task = s->queue; task; task = task->after) {
         bool skip = false;
         for (size_t i = 0; i < n_later; i++)
             skip |= later[i] == task;
-        size_t running = skip ? 0 : count_running(s, task->client);
-        if (!skip && (!best || running < fewest)) {
+        struct share running = skip ? fewest : count_running(s, task->client);
+        if (!skip && (!best || is_less(running, fewest))) {
             best = task;
             fewest = running;
         }
@@ -257,6 +267,7 @@ static void begin_task(struct gs_scheduler *s, struct gs_task *task)
     if (task->started > 0.0)
         return;
     task->started = gs_clock_seconds();
+    s->turns[++s->n_turn % GS_RECENT_TURNS] = task->client.peer;
     task->usage.queue_seconds = task->started - task->submitted;
     gs_histogram_add(&s->options.metrics->queue, task->usage.queue_seconds);
 }
@@ -428,7 +439,9 @@ static void *serve(void *user)
         sweep_sequences(s);
         admit(s);
         flush(s);
+        atomic_store(&s->step_began, gs_clock_seconds());
         gs_scheduler_step(s);
+        atomic_store(&s->step_began, 0.0);
         sweep_sequences(s);
         publish(s);
         flush(s);
@@ -550,6 +563,12 @@ void gs_scheduler_close(struct gs_scheduler *s)
 }
 
 /* ---------------------------------------------------------------- figures */
+
+bool gs_scheduler_is_stuck(const struct gs_scheduler *s)
+{
+    double began = atomic_load(&s->step_began);
+    return began > 0.0 && gs_clock_seconds() - began > STUCK_SECONDS;
+}
 
 size_t gs_scheduler_slots(struct gs_scheduler *s, struct gs_slot *slots, size_t most)
 {

@@ -49,13 +49,21 @@ gs_status gs_scheduler_open(const struct gs_scheduler_options *options, struct g
 void gs_scheduler_stop(struct gs_scheduler *scheduler, double seconds);
 void gs_scheduler_close(struct gs_scheduler *scheduler); /* stops at once */
 
+/* What fairness is between: first peers (whoever has one key, at one address), then their connections. */
+struct gs_client {
+    size_t peer, connection;
+};
+
 /*
  * Takes the request and the sink (also on failure: then the request is freed and the sink released without an
  * event) and returns 0, or the status of HTTP with `error` filled: 429 for a full queue, 503 while the server
- * stops. `exchange` is whose leaving ends the request; NULL: nobody's. `client` is what fairness is between.
+ * stops. `exchange` is whose leaving ends the request; NULL: nobody's.
  */
 int gs_scheduler_submit(struct gs_scheduler *scheduler, struct gs_request *request, struct gs_sink sink,
-                        struct gs_exchange *exchange, size_t client, struct gs_api_error *error);
+                        struct gs_exchange *exchange, struct gs_client client, struct gs_api_error *error);
+
+/* Has the step under way taken so long that it is not to be expected to end? */
+bool gs_scheduler_is_stuck(const struct gs_scheduler *scheduler);
 
 /* What the sequences under way are at, in numbers alone. */
 struct gs_slot {

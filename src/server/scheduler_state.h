@@ -1,4 +1,5 @@
-/* What scheduler.c (requests) and sequence.c (what runs) share. */
+/* What scheduler.c (requests) shares with sequence.c (what runs), and both with task.c (what clients are
+ * told). */
 #ifndef GS_SERVER_SCHEDULER_STATE_H
 #define GS_SERVER_SCHEDULER_STATE_H
 
@@ -8,6 +9,8 @@
 
 #include <pthread.h>
 
+#define GS_RECENT_TURNS 64u
+
 /* A request, from submit to release. */
 struct gs_task {
     struct gs_task *after;
@@ -15,7 +18,8 @@ struct gs_task {
     struct gs_request *request;
     struct gs_sink sink;
     struct gs_exchange *exchange; /* held; may be NULL */
-    size_t client, number;
+    struct gs_client client;
+    size_t number;
     size_t first_generation; /* of a script */
     uint64_t seed;
     size_t n_total, n_started, n_ended; /* choices */
@@ -41,6 +45,7 @@ struct gs_sequence {
     int32_t pending;                   /* drawn and to be run next; -1: none */
     size_t n_step;                     /* tokens of the step under way */
     int32_t chosen;                    /* by the backend in this step; -1: none */
+    const float *row;                  /* the logits of this step [n_vocab]; NULL: none */
     size_t n_ahead;                    /* tokens that it is to choose in a row, where it runs alone */
     bool in_doubt;                     /* it could not tell the next one */
     bool decodes, ended;
@@ -82,13 +87,16 @@ struct gs_scheduler {
     size_t n_mixed;                              /* steps since then */
     double earned;                               /* tokens of prompts that may be run beside decoding */
     size_t turn;                                 /* which prompt goes first */
+    size_t turns[GS_RECENT_TURNS]; /* peers whose requests were begun: number i at i % that many */
+    size_t n_turn;                 /* ever */
 
     /* the task that a step is for alone: its leaving cancels the step */
     _Atomic(struct gs_task *) alone;
     _Atomic bool cancelled;
+    _Atomic double step_began; /* 0: none is under way */
 };
 
-/* ---------------------------------------------------------------- tasks (scheduler.c) */
+/* ---------------------------------------------------------------- tasks (task.c) */
 
 void gs_task_emit(struct gs_task *task, const struct gs_event *event);
 

@@ -31,6 +31,7 @@ struct gs_server_config gs_server_defaults(void)
     return (struct gs_server_config){.host = "127.0.0.1",
                                      .port = 8080,
                                      .max_queue = 128,
+                                     .max_choices = 16,
                                      .max_body = 32u << 20,
                                      .cache_bytes = UINT64_MAX,
                                      .cache_folder_bytes = UINT64_C(4) << 30,
@@ -120,6 +121,11 @@ static gs_status plan_memory(struct gs_server *server, struct gs_error *error)
                          : fitting > 0              ? fitting
                                                     : 1;
     size_t most = gs_batch_max_tokens(server->engine);
+    if (config->n_parallel > most)
+        return gs_fail(
+            error, GS_INVALID_ARGUMENT,
+            "--parallel %zu: at most %zu are taken, one for each token that a step of the model runs",
+            config->n_parallel, most);
     if (server->n_parallel > most)
         server->n_parallel = most;
     return GS_OK;
@@ -292,7 +298,7 @@ int64_t gs_server_created(const struct gs_server *server)
 
 bool gs_server_ready(const struct gs_server *server)
 {
-    return atomic_load(&server->ready);
+    return atomic_load(&server->ready) && !gs_scheduler_is_stuck(server->scheduler);
 }
 
 struct gs_metrics *gs_server_metrics(struct gs_server *server)
@@ -379,17 +385,28 @@ void gs_server_log(struct gs_server *server, const char *format, ...)
     pthread_mutex_unlock(&server->log_mutex);
 }
 
+/* What is not enforced, in the ASCII that a header may hold. */
+static void warn(struct gs_exchange *exchange, const char *text)
+{
+    char line[900];
+    gs_format(line, sizeof line, "%s", text);
+    for (char *at = line; *at; at++)
+        if (*at < 0x20 || *at > 0x7E)
+            *at = '?';
+    gs_reply_header(exchange, "X-Gossamer-Warning", line);
+}
+
 void gs_server_submit(struct gs_server *server, struct gs_exchange *exchange, struct gs_request *request,
                       struct gs_sink sink)
 {
     struct gs_api_error error;
     request->scope = server->config.cache_by_key ? gs_exchange_key(exchange) : 0;
     for (size_t i = 0; i < json_array_size(request->warnings) && i < 2; i++)
-        gs_reply_header(exchange, "X-Gossamer-Warning",
-                        json_string_value(json_array_get(request->warnings, i)));
+        warn(exchange, json_string_value(json_array_get(request->warnings, i)));
     bool stream = request->stream;
     gs_exchange_hold(exchange);
-    if (gs_scheduler_submit(server->scheduler, request, sink, exchange, exchange->client, &error) != 0)
+    const struct gs_client client = {.peer = exchange->peer, .connection = exchange->client};
+    if (gs_scheduler_submit(server->scheduler, request, sink, exchange, client, &error) != 0)
         gs_reply_error(exchange, &error);
     else if (stream)
         gs_stream_begin(exchange);

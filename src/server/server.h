@@ -33,6 +33,7 @@ struct gs_server_config {
     int64_t n_ctx;               /* of a request; 0: the largest that fits */
     size_t n_parallel;           /* sequences that run at once; 0: as many as fit */
     size_t max_queue;            /* requests that wait */
+    size_t max_choices;          /* n of a request */
     uint64_t max_body;           /* bytes */
     uint64_t cache_bytes;        /* of the prefix cache; UINT64_MAX: what is left; 0: none */
     const char *cache_folder;    /* for prefixes that outlive the server; NULL: none */

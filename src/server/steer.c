@@ -180,14 +180,15 @@ static int warn(struct gs_request *request, struct gs_api_error *error, const ch
 
 /*
  * *out: the grammar, or NULL where there cannot be one and that is no error. `strict`: all of the schema must
- * be honoured. `where` is its path in the request.
+ * be honoured; `must`: there has to be a grammar. `where` is its path in the request.
  */
-static int compile(const struct gs_steer_tools *tools, const json_t *schema, bool strict, const char *where,
-                   struct gs_request *request, struct gs_grammar **out, struct gs_api_error *error)
+static int compile(const struct gs_steer_tools *tools, const json_t *schema, bool strict, bool must,
+                   const char *where, struct gs_request *request, struct gs_grammar **out,
+                   struct gs_api_error *error)
 {
     struct gs_schema_report report;
     struct gs_error cause;
-    char line[400];
+    char line[700];
     *out = NULL;
     gs_status status = GS_UNSUPPORTED;
     if (tools->trie)
@@ -196,10 +197,12 @@ static int compile(const struct gs_steer_tools *tools, const json_t *schema, boo
         gs_fail(&cause, status, "the model's vocabulary cannot be held to a format");
     if (status == GS_OUT_OF_MEMORY)
         return gs_api_error_from(error, status, &cause);
-    if (status != GS_OK && strict)
+    if (status != GS_OK && (strict || must))
         return gs_api_bad(error, where, "%s: %s", where, cause.message);
-    if (status != GS_OK)
-        return warn(request, error, where, "the schema is not enforced");
+    if (status != GS_OK) {
+        gs_format(line, sizeof line, "the schema is not enforced: %s", cause.message);
+        return warn(request, error, where, line);
+    }
     for (size_t i = 0; i < report.count; i++) {
         gs_format(line, sizeof line, "%s is not supported at %s", report.list[i].keyword,
                   report.list[i].path);
@@ -244,7 +247,7 @@ static int bind_tools(struct gs_steer_plan *plan, struct gs_request *request, st
         path = gs_json_path_key(path.text,
                                 json_object_get(tool, "function") ? "function.parameters" : "parameters");
         struct bound_tool *bound = &plan->bound[plan->n_bound];
-        int status = compile(&plan->tools, function->parameters, is_strict(tool), path.text, request,
+        int status = compile(&plan->tools, function->parameters, is_strict(tool), false, path.text, request,
                              &bound->arguments, error);
         if (status != 0)
             return status;
@@ -260,7 +263,7 @@ static int bind_format(struct gs_steer_plan *plan, struct gs_request *request, s
     if (format->kind == GS_FORMAT_TEXT)
         return 0;
     bool schema = format->kind == GS_FORMAT_JSON_SCHEMA;
-    return compile(&plan->tools, schema ? format->schema : NULL, format->strict,
+    return compile(&plan->tools, schema ? format->schema : NULL, format->strict, true,
                    schema ? "response_format.json_schema.schema" : "response_format", request, &plan->format,
                    error);
 }

@@ -114,28 +114,56 @@ static bool begins(const char *text, const char *start)
     return strncmp(text, start, length) == 0 && (text[length] == '\0' || strchr(".: ", text[length]));
 }
 
-void gs_turns_rename(const struct gs_turns *turns, const struct gs_renamed *table, struct gs_api_error *error)
+/* The parameter as the dialect calls it. */
+static void rename_start(const struct gs_turns *turns, const struct gs_renamed *table, char *param,
+                         size_t size)
 {
     static const char messages[] = "messages[";
     const char *other = NULL;
     size_t length = 0;
-    if (strncmp(error->param, messages, sizeof messages - 1) == 0) {
+    if (strncmp(param, messages, sizeof messages - 1) == 0) {
         char *end;
-        unsigned long index = strtoul(error->param + sizeof messages - 1, &end, 10);
+        unsigned long index = strtoul(param + sizeof messages - 1, &end, 10);
         other = json_string_value(json_array_get(turns->origins, index));
-        length = (size_t)(end - error->param) + (*end == ']');
+        length = (size_t)(end - param) + (*end == ']');
     }
     for (; !other && table->chat; table++) {
-        if (begins(error->param, table->chat)) {
+        if (begins(param, table->chat)) {
             other = table->here;
             length = strlen(table->chat);
         }
     }
-    if (!other)
-        return;
+    if (other)
+        replace_start(param, size, length, other);
+}
+
+static void rename_end(const struct gs_renamed *table, char *param, size_t size)
+{
+    for (; table->chat; table++) {
+        size_t length = strlen(param), end = strlen(table->chat);
+        if (table->chat[0] == '.' && length > end && strcmp(param + length - end, table->chat) == 0)
+            gs_format(param + length - end, size - (length - end), "%s", table->here);
+    }
+}
+
+void gs_turns_rename(const struct gs_turns *turns, const struct gs_renamed *table, struct gs_api_error *error)
+{
     char before[sizeof error->param];
     gs_format(before, sizeof before, "%s", error->param);
-    if (begins(error->message, before))
-        replace_start(error->message, sizeof error->message, length, other);
-    replace_start(error->param, sizeof error->param, length, other);
+    rename_start(turns, table, error->param, sizeof error->param);
+    rename_end(table, error->param, sizeof error->param);
+    if (before[0] != '\0' && begins(error->message, before))
+        replace_start(error->message, sizeof error->message, strlen(before), error->param);
+}
+
+void gs_turns_rename_warnings(const struct gs_turns *turns, const struct gs_renamed *table, json_t *warnings)
+{
+    for (size_t i = 0; i < json_array_size(warnings); i++) {
+        const char *line = json_string_value(json_array_get(warnings, i));
+        struct gs_api_error named = {0};
+        gs_format(named.message, sizeof named.message, "%s", line);
+        gs_format(named.param, sizeof named.param, "%.*s", (int)strcspn(line, ": "), line);
+        gs_turns_rename(turns, table, &named);
+        json_array_set_new(warnings, i, json_string(named.message));
+    }
 }

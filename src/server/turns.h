@@ -34,7 +34,7 @@ void gs_turns_call(struct gs_turns *turns, struct gs_text id, json_t *name, json
 /* Puts the messages into `chat`; 503 if memory ran out. */
 int gs_turns_take(struct gs_turns *turns, json_t *chat, struct gs_api_error *error);
 
-/* What stands for the beginning of a parameter's name in this dialect. */
+/* What stands for the beginning of a parameter's name in this dialect, or, from a dot on, for its end. */
 struct gs_renamed {
     const char *chat, *here;
 };
@@ -43,5 +43,8 @@ struct gs_renamed {
    ends in a NULL. Both the parameter and a message that begins with it. */
 void gs_turns_rename(const struct gs_turns *turns, const struct gs_renamed *table,
                      struct gs_api_error *error);
+
+/* The same for lines "PARAMETER: ...". */
+void gs_turns_rename_warnings(const struct gs_turns *turns, const struct gs_renamed *table, json_t *warnings);
 
 #endif

@@ -145,9 +145,9 @@ def test_logit_bias_and_penalties(demo):
 
 def test_effort(demo):
     counts = [demo.chat("What is 23 + 45?", reasoning_effort=e).json()["usage"]["completion_tokens_details"]
-              ["reasoning_tokens"] for e in ("low", "high")]
-    assert counts[0] < counts[1]
-    assert demo.chat(reasoning_effort="minimal").status_code == 200
+              ["reasoning_tokens"] for e in ("low", "high", "minimal", "xhigh")]
+    assert counts[0] == counts[2] < counts[1] == counts[3]
+    assert all(demo.chat(reasoning_effort=e, max_tokens=1).status_code == 200 for e in ("none", "max"))
     bad = demo.chat(reasoning_effort="extreme")
     assert bad.status_code == 400 and bad.json()["error"]["param"] == "reasoning_effort"
 
@@ -379,6 +379,13 @@ WRONG = [  # path, body, parameter (None: none), status
     (CHAT, {**HELLO, "response_format": {"type": "json_schema"}}, "response_format.json_schema", 400),
     (CHAT, {**HELLO, "functions": []}, "functions", 400),
     (CHAT, {**HELLO, "parallel_tool_calls": 1}, "parallel_tool_calls", 400),
+    (CHAT, {**HELLO, "stream_options": {"include_usage": 1}}, "stream_options.include_usage", 400),
+    (CHAT, {**HELLO, "chat_template_kwargs": {"reasoning_effort": 5}}, "chat_template_kwargs.reasoning_effort", 400),
+    (CHAT, {**HELLO, "modalities": "text"}, "modalities", 400),
+    (CHAT, {**HELLO, "tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]}, "tools[0].function.parameters", 400),
+    (CHAT, {**HELLO, "tools": [{"type": "function", "function": {"name": "f", "strict": 5}}]}, "tools[0].function.strict", 400),
+    *((CHAT, {**HELLO, name: wrong}, name, 400) for name, wrong in (
+        ("store", "no"), ("metadata", "x"), ("service_tier", 5), ("verbosity", 5), ("prompt_cache_key", 5))),
     (CHAT, {"messages": [{"role": "user", "content": "word " * 9000}]}, "messages", 400),
     (RAW, {}, "prompt", 400),
     (RAW, {"prompt": ""}, "prompt", 400),
@@ -388,6 +395,7 @@ WRONG = [  # path, body, parameter (None: none), status
     (RAW, {"prompt": ["a", 5]}, "prompt", 400),
     (RAW, {"prompt": "a", "suffix": "b"}, "suffix", 400),
     (RAW, {"prompt": "a", "best_of": 3}, "best_of", 400),
+    (RAW, {"prompt": "a", "best_of": "x", "logprobs": True}, "best_of", 400),
     (RAW, {"prompt": "a", "logprobs": 99}, "logprobs", 400),
     (RAW, {"prompt": ["a"] * 129}, "prompt", 400),
     ("/tokenize", {}, "content", 400),
@@ -441,7 +449,8 @@ def test_every_stream_says_what_the_whole_answer_says():
     """Tokens are written into streams without a tree of JSON: what they stand for is the same in all four APIs."""
     chat = {"messages": [{"role": "user", "content": "x"}]}
     script = [line(f"<|channel|>analysis<|message|>{NASTY}<|end|><|start|>assistant<|channel|>final<|message|>{NASTY}<|return|>"), line(NASTY + "<|return|>")]
-    with Server("--quiet", script=[script[0]] * 3 + [script[1]]) as server:
+    with Server("--quiet", "--max-choices", "2", script=[script[0]] * 3 + [script[1]]) as server:
+        assert server.post(CHAT, {**chat, "n": 3}).json()["error"]["param"] == "n"
         message = joined(server.stream("/v1/chat/completions", chat))
         assert message["content"] == message["reasoning"] == NASTY
         events = server.stream("/v1/responses", {"input": "x", "store": False})

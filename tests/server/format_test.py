@@ -90,7 +90,7 @@ def test_strict_tools_hold_to_their_schema(demo):
 
 
 def test_what_cannot_be_honoured(demo):
-    for keyword, odd in (("contains", {"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}}),
+    for keyword, odd in (("contains", {"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}, "maxContains": 1}),
                          ("uniqueItems", {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
                          ("pattern", {"type": "string", "pattern": "(?=a)b"}), ("not", {"not": {"pattern": "a"}}),
                          ("multipleOf", {"type": "number", "multipleOf": 0.01}), ("format", {"type": "string", "format": "regex"})):
@@ -103,12 +103,25 @@ def test_what_cannot_be_honoured(demo):
         reply = demo.chat(response_format=schema_format(schema, strict=False), max_tokens=1)
         assert reply.status_code == 200 and any(said in text for text in reply.json()["warnings"]), reply.text
         assert reply.headers["x-gossamer-warning"]
-    broken = schema_format({"type": "object", "properties": {"a": {"type": "strong"}}})
-    reply = demo.chat(response_format=broken)
-    assert reply.status_code == 400 and reply.json()["error"]["param"] == "response_format.json_schema.schema"
+    broken = {"type": "object", "properties": {"a": {"type": "strong"}}}
+    for strict in (True, False):
+        reply = demo.chat(response_format=schema_format(broken, strict=strict))
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == "response_format.json_schema.schema"
     reply = demo.chat(tools=[tool("f", {"type": "object", "properties": {"a": {"type": "strong"}}}, strict=True)])
     assert reply.status_code == 400 and reply.json()["error"]["param"] == "tools[0].function.parameters"
-    assert demo.chat(tools=[tool("f", {"type": "object", "properties": {"a": {"type": "strong"}}})]).status_code == 200
+    assert demo.chat(tools=[tool("f", broken)]).status_code == 200
+    reply = demo.chat(tools=[tool("f", broken)], tool_choice="required", max_tokens=1)
+    assert reply.status_code == 200 and "is unknown" in reply.json()["warnings"][0]
+    reply = demo.chat(tools=[tool("f", {"type": "string", "pattern": "é("})], tool_choice="required", max_tokens=1)
+    assert "é(" in reply.json()["warnings"][0] and '"??(": a ( without )' in reply.headers["x-gossamer-warning"]
+    warned = {**schema_format(schema, strict=False)["json_schema"], "type": "json_schema"}
+    reply = demo.post("/v1/responses", {"input": "x", "max_output_tokens": 1, "text": {"format": warned}})
+    assert reply.json()["warnings"] == [f"text.format.schema: {said}"]
+    reply = demo.post("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "tool_choice": {"type": "any"},
+                                       "tools": [{"name": "f", "input_schema": schema}]})
+    assert reply.json()["warnings"] == [f"tools[0].input_schema: {said}"]
+    events = demo.stream_chat(response_format=schema_format(schema, strict=False), max_tokens=1)
+    assert [len(e["warnings"]) for e in events if "warnings" in e] == [1]
 
 
 # ---------------------------------------------------------------- a source that wants junk

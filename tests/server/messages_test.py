@@ -273,25 +273,34 @@ def test_a_tool_can_be_required(client):
 
 # ---------------------------------------------------------------- wrong requests
 
-WRONG = [
-    {}, {"max_tokens": 5}, {"max_tokens": 5, "messages": []}, {"messages": ask("x")}, {"max_tokens": 0, "messages": ask("x")},
-    {"max_tokens": -1, "messages": ask("x")}, {"max_tokens": "5", "messages": ask("x")},
-    {"max_tokens": 5, "messages": [{"role": "robot", "content": "x"}]},
-    {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/"}}]}]},
-    {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_never", "content": "x"}]}]},
-    {"max_tokens": 5, "messages": ask("x"), "tools": [{"name": "a b", "input_schema": {}}]},
-    {"max_tokens": 5, "messages": ask("x"), "tool_choice": {"type": "tool", "name": "nope"}},
-    {"max_tokens": 5, "messages": ask("x"), "stop_sequences": ["a"] * 5}, {"max_tokens": 5, "messages": ask("x"), "temperature": -1},
-    {"max_tokens": 5, "messages": ask("word " * 3000)},
+IMAGE = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/"}}
+WRONG = [  # what the message names, then the body
+    ("messages", {"max_tokens": 5}), ("messages", {"max_tokens": 5, "messages": []}), ("max_tokens", {"messages": ask("x")}),
+    *(("max_tokens", {"max_tokens": n, "messages": ask("x")}) for n in (0, -1, "5")),
+    ("messages[0].role", {"max_tokens": 5, "messages": [{"role": "robot", "content": "x"}]}),
+    ("messages[0].content[0].type", {"max_tokens": 5, "messages": [{"role": "user", "content": [IMAGE]}]}),
+    ("messages[0].content[0].tool_use_id",
+     {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_never", "content": "x"}]}]}),
+    *((name, {"max_tokens": 5, "messages": ask("x"), **body}) for name, body in (
+        ("tools[0].name", {"tools": [{"name": "a b", "input_schema": {}}]}), ("system[0]", {"system": [5]}),
+        ("tools[0].input_schema", {"tools": [{"name": "f", "strict": True, "input_schema": {"type": "foo"}}]}),
+        ("tool_choice.name", {"tool_choice": {"type": "tool", "name": "nope"}}), ("tool_choice", {"tool_choice": {"type": "any"}}),
+        ("tool_choice.disable_parallel_tool_use", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": 5}}),
+        ("thinking.type", {"thinking": {"type": "x"}}), ("thinking.budget_tokens", {"thinking": {"type": "enabled", "budget_tokens": "x"}}),
+        ("output_config.effort", {"output_config": {"effort": "x"}}), ("metadata", {"metadata": 5}),
+        ("output_config.format.schema", {"output_config": {"format": {"type": "json_schema", "schema": {"type": "foo"}}}}),
+        ("stop_sequences", {"stop_sequences": ["a"] * 5}), ("temperature", {"temperature": -1}))),
+    (None, {"max_tokens": 5, "messages": ask("word " * 3000)}),
 ]
 
 
-@pytest.mark.parametrize("body", WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_wrong_requests_are_refused(demo, body):
+@pytest.mark.parametrize("name,body", WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_wrong_requests_are_refused(demo, name, body):
     response = demo.post("/v1/messages", {"model": "m", **body})
     assert response.status_code == 400
     assert response.json()["type"] == "error" and response.json()["error"]["type"] == "invalid_request_error"
-    assert "\n" not in response.json()["error"]["message"]
+    message = response.json()["error"]["message"]
+    assert "\n" not in message and (name is None or message.startswith(name + ": "))
 
 
 def test_errors_are_in_the_dialect(demo):

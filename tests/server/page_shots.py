@@ -2,13 +2,15 @@
 
     build/venv/bin/python tests/server/page_shots.py docs
 """
+import json
 import sys
+import tempfile
 from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
-from page_test import CHROMIUM  # noqa: E402
+from page_site import CHROMIUM  # noqa: E402
 from standin import Answer, StandIn  # noqa: E402
 
 ANSWER = """A **gossamer** is a fine strand of spider silk that drifts in the air. Young spiders climb, raise the abdomen and let out \
@@ -32,6 +34,17 @@ REASONING = ("The user asks what gossamer is and how strong it is. I should expl
              "a small formula. A table and a few lines of code are enough.")
 TOOL = '[{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]'
 
+EARLIER = ["A proof that primes never end", "Bread with walnuts", "تاريخ بغداد", "Rename files by date in a shell"]
+
+
+def fill_list(page, folder):
+    for number, title in enumerate(EARLIER):
+        file = Path(folder) / f"{number}.json"
+        file.write_text(json.dumps({"messages": [{"role": "user", "content": title}, {"role": "assistant", "content": "…"}]}))
+        page.set_input_files("#import-file", str(file))
+        expect(page.locator(".talk")).to_have_count(number + 1)
+    page.keyboard.press("Alt+n")
+
 
 def talk(page, standin, text, *answers):
     standin.answers = list(answers)
@@ -51,6 +64,8 @@ def main(folder):
         for name, options in looks.items():
             page = browser.new_context(**options).new_page()
             page.goto(standin.url)
+            with tempfile.TemporaryDirectory() as files:
+                fill_list(page, files)
             talk(page, standin, "What is gossamer, and how strong is it?", Answer(REASONING, ANSWER, pieces=5, delay=0.012))
             if name != "light":
                 page.click("#settings")

@@ -4,105 +4,17 @@ against the real one with the demo model.
     build/venv/bin/python -m pytest -q tests/server/page_test.py
 """
 import json
-import os
-import shutil
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 sys.path.insert(0, str(Path(__file__).parent))
+from page_site import PATIENCE, TOOLS, browser, make, site  # noqa: E402, F401
 from serving import Server  # noqa: E402
-from standin import PAGE, TYPES, Answer, StandIn, policy  # noqa: E402
-
-PATIENCE = 300  # seconds for what must come, however busy the machine
-expect.set_options(timeout=PATIENCE * 1000)
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-HOSTILE = [
-    '<script>window.pwned = 1</script>',
-    '<img src=x onerror="window.pwned = 1">',
-    '<svg onload="window.pwned = 1"><style>*{display:none}</style>',
-    '[a](javascript:window.pwned=1) [b](JaVaScRiPt:window.pwned=1) [c](data:text/html,<script>1</script>)',
-    '[d](java\tscript:window.pwned=1) [e](&#106;avascript:window.pwned=1) [f]( javascript:window.pwned=1)',
-    '![i](https://evil.example/x.png) ![j](javascript:window.pwned=1) <https://evil.example"onclick="1>',
-    '`<script>window.pwned = 1</script>` **<b onmouseover=window.pwned=1>x</b>**',
-    '| <script>window.pwned=1</script> | b |\n|--|--|\n| <img src=x onerror=window.pwned=1> | </td></table><script>1</script> |',
-    '```html"><script>window.pwned=1</script>\n</code></pre><script>window.pwned = 1</script>\n```',
-    '\\(\\text{<script>window.pwned = 1</script>} <img src=x onerror="window.pwned = 1"> \\) $<svg onload=window.pwned=1>_1$',
-    '# <iframe srcdoc="<script>parent.pwned=1</script>">\n> <object data=javascript:1>\n- <form action=javascript:1><button>x',
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield browser
-        browser.close()
-
-
-class Site:
-    """A page, its stand-in, and all that the page asked for or complained about."""
-
-    def __init__(self, browser, options, **standin):
-        self.standin = StandIn(**standin)
-        self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 860}} | options))
-        self.asked, self.complaints = [], []
-        self.open()
-
-    def open(self):
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE * 1000)
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda message: self.complaints.append(message.text)
-                     if "Content Security Policy" in message.text else None)
-        self.page.goto(self.standin.url)
-
-    def send(self, text, *answers, wait=True):
-        self.standin.answers += answers
-        self.page.fill("#message", text)
-        self.page.keyboard.press("Enter")
-        if wait:
-            expect(self.page.locator("#stop")).to_be_hidden()
-            expect(self.page.locator(".message.assistant .foot").last).to_be_visible()
-
-    def answer(self):
-        return self.page.locator(".message.assistant").last
-
-    def settings(self, **fields):
-        self.page.click("#settings")
-        for name, value in fields.items():
-            self.page.fill(f"#{name}", value)
-        self.page.click("#save-settings")
-
-    def close(self):
-        outside = [url for url in self.asked if not url.startswith((self.standin.url, "blob:" + self.standin.url))]
-        self.context.close()
-        self.standin.close()
-        assert outside == []
-        assert self.complaints == []
-
-
-@pytest.fixture
-def make(browser):
-    sites = []
-
-    def build(options=None, **standin):
-        sites.append(Site(browser, options or {}, **standin))
-        return sites[-1]
-
-    yield build
-    for site in sites:
-        site.close()
-
-
-@pytest.fixture
-def site(make):
-    return make()
-
+from standin import PAGE, TYPES, Answer, policy  # noqa: E402
 
 # ---------------------------------------------------------------- chatting
 
@@ -147,53 +59,6 @@ def test_sampling_settings_are_sent_and_checked(site):
     page.click("#save-settings")
     site.send("x", Answer("", "y"))
     assert site.standin.requests[0]["temperature"] == 0.5 and site.standin.requests[0]["seed"] == 7
-
-
-def test_markdown(site):
-    text = ("# Title\n\nA *b* __c__ ~~d~~ `e*f*` snake_case_name 2 * 3 * 4 \\*g\\* [h](https://example.org/?a=1) "
-            "https://example.org/i.\n\n1. x\n2. y\n   - z\n\n3. w\n\n> q\n> r\n\n|a|b|\n|:-|-:|\n|1|2\\|3|\n\n- [x] t\n\n---\n\n"
-            "````md\n```\ninner\n```\n````\nafter")
-    site.send("x", Answer("", text, pieces=3))
-    answer = site.answer().locator(".answer")
-    expect(answer.locator(".level-1")).to_have_text("Title")
-    assert answer.locator("em").all_inner_texts() == ["b"]
-    assert answer.locator("strong").all_inner_texts() == ["c"]
-    assert answer.locator("del").all_inner_texts() == ["d"]
-    assert answer.locator("p > code").all_inner_texts() == ["e*f*"]
-    assert "snake_case_name 2 * 3 * 4 *g*" in answer.locator("p").first.inner_text()
-    assert [a.get_attribute("href") for a in answer.locator("a").all()] == ["https://example.org/?a=1", "https://example.org/i"]
-    assert answer.locator("ol").count() == 1 and answer.locator("ol > li").count() == 3
-    assert answer.locator("ol ul li").all_inner_texts() == ["z"]
-    assert answer.locator("td").all_inner_texts() == ["1", "2|3"]
-    assert answer.locator("blockquote").inner_text() == "q\nr"
-    assert answer.locator("li.task input").is_checked()
-    assert answer.locator("hr").count() == 1
-    assert answer.locator("pre").inner_text() == "```\ninner\n```"
-    assert answer.locator("> p").last.inner_text() == "after"
-
-
-def test_formulas(site):
-    text = ("Inline \\(a_1^2 + \\frac{1}{\\sqrt{x}}\\), $y = mx$, not $5 or $6 nor \\(\\unheard{x}\\), \\(\\sqrt[\\sqrt[3]{2}]{x}\\), _soft_.\n\n"
-            "Thus:\n\\[\n\\sum\\limits_{i=1}^{n} \\left( i\n+ \\text{if any} \\right)\n= \\begin{cases} 1 & x > 0 \\\\[2pt] 0 & \\text{else} \\end{cases}\n\\]\n"
-            "$$\\mathbf{x}' \\in \\mathbb{R}$$\n\\[ never closed")
-    site.send("x", Answer("", text, pieces=3))
-    answer = site.answer().locator(".answer")
-    assert answer.locator("p math").evaluate_all("all => all.map(one => one.textContent)") == ["a12+1x", "y=mx"]
-    assert answer.locator("p math msubsup").count() == answer.locator("p math mfrac msqrt").count() == 1
-    assert "not $5 or $6 nor" in answer.locator("p").first.inner_text()
-    assert answer.locator("p code").all_inner_texts() == ["\\unheard{x}", "\\sqrt[\\sqrt[3]{2}]{x}"] and answer.locator("em").all_inner_texts() == ["soft"]
-    blocks = answer.locator(".formula > math[display=block]")
-    assert blocks.evaluate_all("all => all.map(one => one.textContent)") == ["∑i=1n(i+if\u00a0any)={1x>00else", "𝐱′∈ℝ"]
-    assert blocks.first.locator("munderover").count() == 1 and blocks.first.locator("mtable.cases mtr").count() == 2
-    expect(answer.locator("> p").last).to_have_text("[ never closed")
-
-
-def test_code_is_copied(site):
-    site.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    site.send("x", Answer("", "```sh\necho <b>\n\n  two\n```"))
-    site.page.click("figure button")
-    expect(site.page.locator("figure button")).to_have_attribute("aria-label", "Copied")
-    assert site.page.evaluate("navigator.clipboard.readText()") == "echo <b>\n\n  two"
 
 
 def test_stop_keeps_what_came_and_ends_the_request(site):
@@ -260,17 +125,85 @@ def test_conversations_are_kept_and_branch(site):
     page.locator(".message.assistant").first.hover()
     page.locator(".message.assistant").first.get_by_label("Branch").click()
     expect(page.locator(".message")).to_have_count(2)
-    expect(page.locator("#conversations button")).to_have_count(2)
+    expect(page.locator("#conversations .talk")).to_have_count(2)
     page.close()
     site.open()
     page = site.page
     expect(page.locator(".message")).to_have_count(2)
-    page.locator("#conversations button:not([aria-current])").click()
+    page.locator("#conversations .talk:not([aria-current])").click()
     expect(page.locator(".message")).to_have_count(4)
     page.click("#settings")
     page.click("#delete")
     page.click("#ask-ok")
-    expect(page.locator("#conversations button")).to_have_count(1)
+    expect(page.locator("#conversations .talk")).to_have_count(1)
+
+
+def test_conversations_are_searched_renamed_and_deleted_in_their_list(site):
+    page = site.page
+    for question, answer in (("about bread", "Flour (wheat), water."), ("about walnuts", "They are\nseeds of wheat? No."), ("about time", "nothing")):
+        site.send(question, Answer("", answer))
+        page.keyboard.press("Alt+n")
+    page.keyboard.press("Alt+k")
+    expect(page.locator("#search")).to_be_focused()
+    page.keyboard.type("WHEAT about")  # words of the title and of an answer together
+    expect(page.locator(".excerpt mark")).to_have_text(["wheat", "wheat"])
+    expect(page.locator(".talk")).to_have_count(2)
+    expect(page.locator("#announcer p").last).to_have_text("2 conversations found")
+    page.fill("#search", "(wheat)")
+    expect(page.locator(".talk .name")).to_have_text(["about bread"])
+    page.keyboard.press("Enter")
+    expect(page.locator(".message.assistant")).to_be_focused()
+    expect(page.locator(".answer")).to_have_text("Flour (wheat), water.")
+    page.fill("#search", "nowhere")
+    expect(page.locator("#conversations")).to_have_text("Nothing found")
+    page.keyboard.press("Escape")
+    expect(page.locator(".talk")).to_have_count(3)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("F2")
+    page.keyboard.type("On nuts")
+    page.keyboard.press("Enter")
+    expect(page.locator(".talk .name")).to_have_text(["about time", "On nuts", "about bread"])
+    expect(page.locator("#title")).to_have_text("about bread")
+    page.get_by_label("Delete “about time”").click()
+    page.click("#ask-ok")
+    expect(page.locator(".talk .name")).to_have_text(["On nuts", "about bread"])
+
+
+def test_a_turn_leaves_the_messages_above_alone(site, tmp_path):
+    """So that a conversation of a thousand messages streams like one of ten; what is far up is drawn later, and all of it."""
+    file = tmp_path / "long.json"
+    file.write_text(json.dumps({"messages": [{"role": role, "content": f"{role} {i} **bold**"} for i in range(200) for role in ("user", "assistant")]}))
+    page = site.page
+    page.set_input_files("#import-file", str(file))
+    expect(page.locator(".message .foot")).to_have_count(400)
+    expect(page.locator(".answer strong")).to_have_count(200)
+    assert page.locator(".message").first.evaluate("e => getComputedStyle(e).contentVisibility") == "auto"
+    page.evaluate("""() => { window.touched = 0; new MutationObserver((all) => { touched += all.filter((one) =>
+        one.target.closest('.message') && !one.target.closest('.message:nth-last-child(-n+2)') || one.removedNodes.length && one.target.id === 'messages').length; })
+        .observe(document.querySelector('#messages'), {childList: true, subtree: true, attributes: true, characterData: true}); }""")
+    site.send("one more", Answer("r", "an answer in several pieces", pieces=4))
+    expect(page.locator(".message")).to_have_count(402)
+    assert page.evaluate("touched") == 0
+    assert page.evaluate("(() => { const s = document.querySelector('#scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight; })()") < 2
+
+
+def test_a_browser_without_room_says_so_and_goes_on(site):
+    cdp = site.context.new_cdp_session(site.page)
+    cdp.send("Storage.overrideQuotaForOrigin", {"origin": site.standin.url.rstrip("/"), "quotaSize": 50_000})
+    site.send("x", Answer("", "y" * 200_000, pieces=1000))
+    expect(site.page.locator("#notice")).to_contain_text("room for this site is used up")
+    site.send("z", Answer("", "goes on"))
+    expect(site.answer().locator(".answer")).to_have_text("goes on")
+
+
+def test_a_server_that_is_away_is_found_when_it_comes(site):
+    away = [True]
+    site.page.route("**/v1/models", lambda route: route.abort() if away[0] else route.continue_())
+    site.page.reload()
+    expect(site.page.locator("#empty-model")).to_have_text("The server cannot be reached. This page tries again.")
+    away[0] = False
+    expect(site.page.locator("#empty-model")).to_contain_text("gpt-oss-20b")
 
 
 def test_editing_while_an_answer_runs_asks_anew(site):
@@ -293,11 +226,11 @@ def test_what_is_deleted_while_it_runs_stays_deleted(site):
     page.click("#settings")
     page.click("#delete")
     page.click("#ask-ok")
-    expect(page.locator("#conversations button")).to_have_count(0)
+    expect(page.locator("#conversations .talk")).to_have_count(0)
     page.wait_for_timeout(2500)  # longer than the page waits before it saves
     page.reload()
     expect(page.locator("#empty")).to_be_visible()
-    expect(page.locator("#conversations button")).to_have_count(0)
+    expect(page.locator("#conversations .talk")).to_have_count(0)
 
 
 def test_a_reload_keeps_the_draft_the_settings_and_what_came(site):
@@ -318,6 +251,22 @@ def test_a_reload_keeps_the_draft_the_settings_and_what_came(site):
     expect(site.answer().locator(".stats")).to_have_text("unfinished")
 
 
+def test_a_message_that_is_sent_before_the_database_is_there_stays(site):
+    site.page.close()
+    site.context.add_init_script("""const open = IDBFactory.prototype.open; IDBFactory.prototype.open = function (...all) {
+        const request = open.apply(this, all);
+        Object.defineProperty(request, 'onsuccess', {set(then) { request.addEventListener('success', () => {
+            window.release = then; if (sessionStorage.released) then(); }); }});
+        return request; }""")
+    site.open()
+    site.send("early", Answer("", "answered"))
+    site.page.evaluate("sessionStorage.released = 'yes'; window.release?.()")
+    expect(site.page.locator(".talk")).to_have_count(1)
+    expect(site.answer().locator(".answer")).to_have_text("answered")
+    site.page.reload()
+    expect(site.answer().locator(".answer")).to_have_text("answered")
+
+
 def test_two_tabs_lose_nothing(site):
     one = site.page
     site.send("first", Answer("", "a"))
@@ -335,7 +284,7 @@ def test_two_tabs_lose_nothing(site):
     one.click("#delete")
     one.click("#ask-ok")
     expect(two.locator("#empty")).to_be_visible()
-    expect(two.locator("#conversations button")).to_have_count(0)
+    expect(two.locator("#conversations .talk")).to_have_count(0)
 
 
 def test_export_and_import(site, tmp_path):
@@ -348,7 +297,7 @@ def test_export_and_import(site, tmp_path):
     file = tmp_path / "saved.json"
     file.write_text(json.dumps(saved))
     page.set_input_files("#import-file", str(file))
-    expect(page.locator("#conversations button")).to_have_count(2)
+    expect(page.locator("#conversations .talk")).to_have_count(2)
     expect(page.locator(".message.user .text")).to_have_text("<b>question</b>")
     chat = tmp_path / "chat.json"
     chat.write_text(json.dumps({"reasoning_effort": "low", "messages": [
@@ -376,13 +325,11 @@ def test_a_bad_file_is_refused(site, tmp_path, content):
     file.write_text(content)
     site.page.set_input_files("#import-file", str(file))
     expect(site.page.locator("#notice")).to_be_visible()
-    expect(site.page.locator("#conversations button")).to_have_count(0)
+    expect(site.page.locator("#conversations .talk")).to_have_count(0)
 
 
 # ---------------------------------------------------------------- tools
 
-TOOLS = json.dumps([{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}},
-                    {"type": "function", "name": "flat", "parameters": {"type": "object"}}])
 
 
 def test_a_file_sets_only_known_settings(site, tmp_path):
@@ -407,11 +354,13 @@ def test_results_are_typed(site):
     site.send("weather?", Answer("think", "", [("get_weather", '{"location":"Tokyo"}'), ("flat", "{}")], pieces=3))
     expect(page.locator(".call-head code")).to_have_text(["get_weather", "flat"])
     expect(page.locator(".call-form textarea").first).to_be_focused()
+    page.locator(".call-form textarea").last.fill("{}")
     page.locator(".call-form textarea").first.fill("21 degrees")
     page.locator(".call-form").first.get_by_text("Use result").click()
     expect(page.locator(".call-form")).to_have_count(1)
     site.standin.answers = [Answer("", "It is 21.")]
-    page.fill(".call-form textarea", "{}")
+    expect(page.locator(".call-form textarea")).to_be_focused()
+    expect(page.locator(".call-form textarea")).to_have_value("{}")  # what was typed into the other field stayed
     page.keyboard.press("Control+Enter")
     expect(site.answer().locator(".answer")).to_have_text("It is 21.")
     messages = site.standin.requests[1]["messages"]
@@ -430,6 +379,7 @@ def test_results_are_simulated_or_fixed(site):
     site.standin.answers = [Answer("", '{"sky":"clear"}')]
     page.click("text=Simulate")
     expect(page.locator(".call-form textarea")).to_have_value('{"sky":"clear"}')
+    assert site.standin.requests[-1]["response_format"] == {"type": "json_object"}
     site.standin.answers = [Answer("", "clear")]
     page.click("text=Use result")
     expect(site.answer().locator(".answer")).to_have_text("clear")
@@ -457,58 +407,6 @@ def test_bad_tools_are_refused(site):
         expect(page.locator("#settings-error")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#settings-dialog")).to_be_hidden()
-
-
-# ---------------------------------------------------------------- hostile text
-
-
-def unharmed(site):
-    page = site.page
-    page.wait_for_timeout(100)
-    assert page.evaluate("window.pwned") is None
-    assert page.locator("#messages :is(script, img, iframe, object, style, form, svg style)").count() == 0
-    for a in page.locator("#messages a").all():
-        assert a.get_attribute("href").startswith(("https://", "http://", "mailto:"))
-        assert a.get_attribute("rel").startswith("noopener")
-    events = page.evaluate("[...document.querySelectorAll('#messages *')].flatMap(e => [...e.attributes])"
-                           ".filter(a => a.name.startsWith('on')).length")
-    assert events == 0
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_what_a_model_says_never_becomes_markup(site, text):
-    site.settings(tools=TOOLS)
-    site.send(text, Answer(text, text, [(text, text)], pieces=7))
-    site.answer().locator("summary").click()
-    unharmed(site)
-    assert text.split("\n")[0].replace("\t", " ")[:10].strip() in site.page.locator(".message.user .text").inner_text().replace("\t", " ")
-
-
-def test_what_a_file_says_never_becomes_markup(site, tmp_path):
-    file = tmp_path / "x.json"
-    nodes = {"root": {"children": ["a"]}, "a": {"role": "user", "content": HOSTILE[1], "children": ["b"]},
-             "b": {"role": "assistant", "content": "\n\n".join(HOSTILE), "reasoning": HOSTILE[0], "children": [],
-                   "stats": {"output": HOSTILE[1]}, "calls": [{"name": HOSTILE[1], "arguments": HOSTILE[0]}]}}
-    file.write_text(json.dumps({"conversations": [{"title": HOSTILE[1], "effort": HOSTILE[0], "nodes": nodes, "leaf": "b"}]}))
-    site.page.set_input_files("#import-file", str(file))
-    expect(site.page.locator(".message")).to_have_count(2)
-    expect(site.page.locator("#title")).to_have_text(HOSTILE[1])
-    unharmed(site)
-
-
-@pytest.mark.parametrize("text", [
-    "x" * 1_000_000, "word " * 100_000, "[" * 60_000, "*" * 60_000, "`" * 60_001, "![](" * 20_000, "_a" * 40_000,
-    ">" * 20_000 + " x", "- " * 20_000 + "x", "|" * 30_000 + "\n" + "|-" * 15_000 + "|", "\n" * 100_000, "1. a\n" * 10_000,
-    "```\n" + "y" * 500_000, "a\n> b\n" * 10_000, "http://a" * 20_000,
-    ("\\(x " * 4_900 + "\\)\n\n") * 8, "$$" + "{" * 3000 + "^x_" * 300 + "$$", "\\[\n" * 20_000], ids=lambda text: text[:6].replace("\n", "n"))
-def test_huge_and_odd_text_is_drawn_in_time(site, text):
-    cdp = site.context.new_cdp_session(site.page)
-    cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
-    site.send("x", Answer("", text, pieces=100_000))
-    spent = {one["name"]: one["value"] for one in cdp.send("Performance.getMetrics")["metrics"]}
-    assert 0 < spent["TaskDuration"] < 60  # of the page's own processor time: minutes, if something in it were quadratic
-    wide = site.page.evaluate("document.documentElement.scrollWidth > innerWidth")
-    assert not wide
 
 
 # ---------------------------------------------------------------- the key
@@ -650,7 +548,7 @@ def test_text_has_contrast(make, scheme):
     site = make({"color_scheme": scheme})
     site.send("q", Answer("r", "a [l](https://example.org) `c`\n\n```c\n/* x */ int y = 1;\n```"))
     ground = site.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    for selector, least in ((".answer p", 7), (".answer a", 4.5), ("#title", 4.5), (".reasoning summary", 4.5), (".stats", 3), (".tok-comment", 3)):
+    for selector, least in ((".answer p", 7), (".answer a", 4.5), ("#title", 4.5), (".reasoning summary", 4.5), (".stats", 4.5), (".tok-comment", 4.5)):
         color = site.page.evaluate("s => getComputedStyle(document.querySelector(s)).color", selector)
         assert contrast(color, ground) >= least, selector
     site.page.click("#settings")

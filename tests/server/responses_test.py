@@ -210,6 +210,17 @@ def test_the_input_of_a_stored_response_is_listed(demo, client):
     assert demo.client.delete(path).status_code == 405
 
 
+def test_stored_items_are_referred_to(demo):
+    first = demo.post("/v1/responses", {"input": "What is the weather in Tokyo?", "tools": [WEATHER], "tool_choice": "required", "temperature": 0}).json()
+    result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "{}"}
+    question = {"role": "user", "content": "What is the weather in Tokyo?"}
+    replies = [demo.post("/v1/responses", {"input": [question, *items, result], "tools": [WEATHER], "temperature": 0, "max_output_tokens": 8}).json()
+               for items in (first["output"], [{"type": "item_reference", "id": item["id"]} for item in first["output"]])]
+    assert replies[0]["usage"]["input_tokens"] == replies[1]["usage"]["input_tokens"]
+    listed = demo.client.get(f"/v1/responses/{replies[1]['id']}/input_items?order=asc").json()["data"]
+    assert [item["type"] for item in listed] == ["message", *(item["type"] for item in first["output"]), "function_call_output"]
+
+
 def test_what_is_not_to_be_stored_is_not(client):
     response = client.responses.create(model="demo", input="What is the capital of France?", store=False)
     assert response.store is False
@@ -440,11 +451,15 @@ def test_a_schema_that_cannot_be_kept_is_refused(demo):
 
 WRONG = [
     ({}, "input"), ({"input": 3}, "input"), ({"input": []}, "input"),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"), ({"input": [{"type": "item_reference"}]}, "input[0].id"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://169.254.169.254/"}]}]},
      "input[0].content[0].type"),
     ({"input": [{"role": "user", "content": "a"}, {"type": "reasoning"}, {"role": "user", "content": [3]}]}, "input[2].content[0]"),
-    ({"input": [{"type": "function_call_output", "call_id": "never", "output": "x"}]}, "input[0].tool_call_id"),
+    ({"input": [{"type": "function_call_output", "call_id": "never", "output": "x"}]}, "input[0].call_id"),
+    ({"input": [{"type": "reasoning", "encrypted_content": 5}]}, "input[0].encrypted_content"),
+    ({"input": "x", "reasoning": {"summary": 5}}, "reasoning.summary"), ({"input": "x", "text": {"verbosity": 5}}, "text.verbosity"),
+    ({"input": "x", "max_tool_calls": "x"}, "max_tool_calls"), ({"input": "x", "service_tier": 5}, "service_tier"),
+    ({"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": {}, "strict": 1}}}, "text.format.strict"),
     ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"), ({"input": "x", "max_output_tokens": -1}, "max_output_tokens"),
     ({"input": "x", "temperature": 3}, "temperature"), ({"input": "x", "reasoning": {"effort": "extreme"}}, "reasoning.effort"),
     ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, None), ({"input": "x", "tool_choice": "maybe"}, "tool_choice"),

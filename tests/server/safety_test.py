@@ -2,6 +2,7 @@
 
     GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/safety_test.py
 """
+import errno
 import json
 import os
 import re
@@ -397,9 +398,19 @@ def test_what_cannot_be_served_is_told_before_a_port(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     for arguments, part in ((["--cache-dir", str(file)], b"file"), (["--ctx", "100000000"], b"100000000"), (["--cache-by-key"], b"needs keys"),
+                            (["--parallel", "999"], b"999: at most 512"), (["--parallel", "0"], b"--parallel"),
                             (["--script-tokens", str(tmp_path / "none")], b"none"), (["--script-tokens", str(file)], b"has no line")):
         out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", *arguments], capture_output=True, timeout=PATIENCE)
         assert out.returncode == 2 and out.stdout == b"" and part in out.stderr and out.stderr.count(b"\n") == 1, (arguments, out)
+
+
+def open_to_write(fifo):
+    """Without waiting: None while nobody reads."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        assert error.errno == errno.ENXIO
+        return None
 
 
 def test_health_says_that_the_model_is_loading(tmp_path):
@@ -412,15 +423,19 @@ def test_health_says_that_the_model_is_loading(tmp_path):
     try:
         url, end, reply = f"http://127.0.0.1:{port}", time.time() + PATIENCE, None
         with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client:
-            while reply is None and time.time() < end:
+            while reply is None and time.time() < end and process.poll() is None:
                 try:
                     reply = client.get("/health")
                 except httpx.ConnectError:
                     time.sleep(0.05)
+            assert reply is not None, "the server has ended"
             assert reply.status_code == 503 and reply.json() == {"status": "loading"}, reply.text
             assert client.post(CHAT, json=HELLO).status_code == 503
-            with open(script, "w") as pipe:
-                pipe.write("1\n")
+            while (pipe := open_to_write(script)) is None:  # until it is read from the other side
+                assert process.poll() is None and time.time() < end
+                time.sleep(0.05)
+            os.write(pipe, b"1\n")
+            os.close(pipe)
             assert process.stdout.readline().decode().strip() == f"listening on {url}"
             assert client.get("/health").status_code == 200
         process.send_signal(signal.SIGTERM)

@@ -8,25 +8,11 @@
 #include "base/status.h"
 #include "engine/engine.h"
 #include "engine/source.h"
-#include "server/scheduler.h"
-#include "tests/support/check.h"
-
-#include <pthread.h>
-#include <stdlib.h>
+#include "tests/server/heard.h"
 
 #define MODEL  "models/demo"
 #define PROMPT "Spell the word" /* the demo model has much to say to that */
 #define LENGTH 24               /* tokens of an answer: one, then rows of 1, 2, 4, 8 and 8 */
-
-/* What came of a request. */
-struct heard {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    struct gs_buffer text;
-    struct gs_usage usage;
-    int status; /* of an error */
-    bool released;
-};
 
 static struct gs_backend rows;
 static struct gs_vocab *vocab;
@@ -89,6 +75,7 @@ static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token
     }
     if (backend.n_row == backend.arrives_at) {
         backend.is_under_way = true;
+        backend.arrival->under_way = &backend.is_under_way;
         submit(backend.scheduler, backend.arrival, make_request("The capital of France is"));
     }
     return GS_OK;
@@ -117,72 +104,15 @@ static int tear_down(void **state)
 
 static struct gs_request *make_request(const char *prompt)
 {
-    struct gs_error error;
-    struct gs_request *request = gs_request_make();
-    assert_non_null(request);
-    request->prompts = calloc(1, sizeof *request->prompts);
-    assert_non_null(request->prompts);
-    request->n_prompt = 1;
-    request->max_tokens = LENGTH;
-    request->sampling.temperature = 0.0f;
-    request->seeded = true;
-    request->sampling.seed = 7;
-    assert_ok(gs_vocab_encode(vocab, prompt, strlen(prompt), request->prompts, &error), &error);
-    return request;
-}
-
-static void hear(void *user, const struct gs_event *event)
-{
-    struct heard *heard = user;
-    if (event->kind == GS_EVENT_TEXT)
-        gs_buffer_append(&heard->text, event->text.bytes, event->text.size, NULL);
-    if (event->kind == GS_EVENT_DONE)
-        heard->usage = *event->usage;
-    if (event->kind == GS_EVENT_ERROR)
-        heard->status = event->error->status;
-}
-
-static void let_go(void *user)
-{
-    struct heard *heard = user;
-    if (heard == backend.arrival)
-        backend.is_under_way = false;
-    pthread_mutex_lock(&heard->mutex);
-    heard->released = true;
-    pthread_cond_signal(&heard->changed);
-    pthread_mutex_unlock(&heard->mutex);
-}
-
-static struct heard *make_heard(void)
-{
-    struct heard *heard = calloc(1, sizeof *heard);
-    assert_non_null(heard);
-    pthread_mutex_init(&heard->mutex, NULL);
-    pthread_cond_init(&heard->changed, NULL);
-    return heard;
-}
-
-static void free_heard(struct heard *heard)
-{
-    pthread_mutex_destroy(&heard->mutex);
-    pthread_cond_destroy(&heard->changed);
-    gs_buffer_free(&heard->text);
-    free(heard);
+    return make_raw_request(vocab, prompt, LENGTH);
 }
 
 static void submit(struct gs_scheduler *scheduler, struct heard *heard, struct gs_request *request)
 {
     struct gs_api_error error;
-    assert_int_equal(
-        gs_scheduler_submit(scheduler, request, (struct gs_sink){hear, let_go, heard}, NULL, 0, &error), 0);
-}
-
-static void wait_for(struct heard *heard)
-{
-    pthread_mutex_lock(&heard->mutex);
-    while (!heard->released)
-        pthread_cond_wait(&heard->changed, &heard->mutex);
-    pthread_mutex_unlock(&heard->mutex);
+    assert_int_equal(gs_scheduler_submit(scheduler, request, (struct gs_sink){hear, let_go, heard}, NULL,
+                                         (struct gs_client){0}, &error),
+                     0);
 }
 
 static struct gs_scheduler *open_scheduler(bool ahead)

@@ -146,7 +146,7 @@ static void test_thinking_is_an_effort(void **state)
     expect_chat("{" ASK ", \"thinking\": {\"type\": \"enabled\", \"budget_tokens\": 31999}}",
                 "{" CHAT ", \"reasoning_effort\": \"high\"}");
     expect_chat("{" ASK ", \"thinking\": {\"type\": \"adaptive\"}, \"output_config\": {\"effort\": \"max\"}}",
-                "{" CHAT ", \"reasoning_effort\": \"high\"}");
+                "{" CHAT ", \"reasoning_effort\": \"max\"}");
     assert_int_equal(read_text("{" ASK ", \"thinking\": {\"type\": \"disabled\"}}", &request, &error), 0);
     assert_true(request.hide_thinking);
     gs_messages_request_free(&request);
@@ -168,7 +168,8 @@ static void test_formats_and_sampling(void **state)
     expect_chat("{" ASK
                 ", \"max_tokens\": 5, \"temperature\": 0, \"top_p\": null, \"stop_sequences\": [\"x\"], "
                 "\"metadata\": {\"user_id\": \"u\"}, \"stream\": true}",
-                "{" CHAT ", \"max_tokens\": 5, \"temperature\": 0, \"stop\": [\"x\"], \"stream\": true}");
+                "{" CHAT ", \"max_tokens\": 5, \"temperature\": 0, \"stop\": [\"x\"], "
+                "\"metadata\": {\"user_id\": \"u\"}, \"stream\": true}");
 }
 
 static void test_errors_name_the_place(void **state)

@@ -1,8 +1,7 @@
 /* What is kept of past requests: found by their longest common prefix, exact, bounded, apart by scope. */
 #include "server/prefix_cache.h"
 #include "tests/support/check.h"
-#include "tests/support/files.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
 #include <stdlib.h>
 
@@ -23,9 +22,7 @@ static int set_up_with(void **state, enum gs_precision precision)
     struct gs_error error;
     struct tiny_options options = tiny_options_default();
     options.n_layer = 2;
-    f->folder = test_folder_make();
-    tiny_checkpoint_write(&options, f->folder);
-    assert_ok(gs_engine_open(f->folder, &engine_options, &f->engine, &error), &error);
+    f->engine = tiny_engine_open(&options, &engine_options, &f->folder);
     assert_ok(gs_prefix_cache_open(f->engine, 8u << 20, &f->cache, &error), &error);
     f->n_vocab = (size_t)gs_engine_info(f->engine)->n_vocab;
     for (size_t i = 0; i < N_CTX; i++)
@@ -49,8 +46,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     gs_prefix_cache_close(f->cache);
-    gs_engine_close(f->engine);
-    test_folder_remove(f->folder);
+    tiny_engine_close(f->engine, f->folder);
     free(f);
     return 0;
 }
@@ -93,7 +89,7 @@ static size_t use(const struct fixture *f, size_t scope, const int32_t *tokens, 
     const size_t piece = 100;
     for (size_t at = reused; at < count; at += piece) {
         size_t n = count - at < piece ? count - at : piece;
-        struct gs_batch_item item = {state.session, tokens + at, n, GS_WANT_LAST, NULL, NULL};
+        struct gs_batch_item item = {state.session, tokens + at, n, GS_WANT_LAST, NULL, NULL, NULL};
         assert_ok(gs_batch_run(f->engine, &item, 1, NULL, NULL, NULL, &error), &error);
     }
     assert_ok(gs_session_sync(cold.session, tokens, count, NULL, &error), &error);

@@ -6,7 +6,7 @@
 #include "server/prefix_cache.h"
 #include "tests/support/check.h"
 #include "tests/support/files.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -46,12 +46,9 @@ static void note(void *user, const char *line)
 static int set_up_all(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    struct gs_error error;
     struct tiny_options options = tiny_options_default();
     options.n_layer = 2;
-    f->models = test_folder_make();
-    tiny_checkpoint_write(&options, f->models);
-    assert_ok(gs_engine_open(f->models, NULL, &f->engine, &error), &error);
+    f->engine = tiny_engine_open(&options, NULL, &f->models);
     f->n_vocab = (size_t)gs_engine_info(f->engine)->n_vocab;
     for (size_t i = 0; i < N_CTX; i++)
         f->tokens[i] = (int32_t)((i * 29 + i / 7) % 120);
@@ -62,8 +59,7 @@ static int set_up_all(void **state)
 static int tear_down_all(void **state)
 {
     struct fixture *f = *state;
-    gs_engine_close(f->engine);
-    test_folder_remove(f->models);
+    tiny_engine_close(f->engine, f->models);
     free(f);
     return 0;
 }

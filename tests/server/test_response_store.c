@@ -7,7 +7,8 @@
 
 static void put(struct gs_response_store *store, const char *id, size_t key, const char *text)
 {
-    json_t *response = json_pack("{s:s, s:s}", "id", id, "text", text);
+    json_t *response = json_pack("{s:s, s:s, s:[{s:s}, {s:s+}]}", "id", id, "text", text, "output", "id",
+                                 "rs_same", "id", "msg_", id);
     json_t *items = json_pack("[s]", text);
     gs_response_store_put(store, id, key, response, items);
     json_decref(response);
@@ -47,6 +48,11 @@ static void test_another_key_sees_nothing(void **state)
     put(store, "resp_a", 1, "one");
     assert_false(has(store, "resp_a", 0));
     assert_false(has(store, "resp_a", 2));
+    json_t *response = gs_response_store_find_item(store, "msg_resp_a", 1);
+    assert_string_equal(json_string_value(json_object_get(response, "text")), "one");
+    json_decref(response);
+    assert_null(gs_response_store_find_item(store, "msg_resp_a", 2));
+    assert_null(gs_response_store_find_item(store, "msg_", 1));
     assert_false(gs_response_store_remove(store, "resp_a", 2));
     assert_true(gs_response_store_remove(store, "resp_a", 1));
     assert_false(has(store, "resp_a", 1));

@@ -175,7 +175,7 @@ static void test_errors_name_the_place(void **state)
     expect_error("{\"input\": [{\"type\": \"message\"}]}", "input[0].role");
     expect_error("{\"input\": [{\"role\": \"robot\", \"content\": \"\"}]}", "input[0].role");
     expect_error("{\"input\": [{\"type\": 3}]}", "input[0].type");
-    expect_error("{\"input\": [{\"type\": \"item_reference\", \"id\": \"x\"}]}", "input[0].type");
+    expect_error("{\"input\": [{\"type\": \"item_reference\"}]}", "input[0].id");
     expect_error("{\"input\": [{\"type\": \"function_call\", \"call_id\": \"c\", \"name\": \"f\"}]}",
                  "input[0].arguments");
     expect_error("{\"input\": [{\"type\": \"function_call\", \"name\": \"f\", \"arguments\": \"\"}]}",

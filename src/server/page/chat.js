@@ -100,7 +100,7 @@ export class Chat {
     const tool = parseTools(conversation.tools).find((one) => one.function.name === call.name);
     const about = tool ? `\nIts declaration: ${JSON.stringify(tool.function)}` : "";
     return answerOnce({
-      model: this.model(), reasoning_effort: "low", max_completion_tokens: 1024,
+      model: this.model(), reasoning_effort: "low", max_completion_tokens: 1024, response_format: { type: "json_object" },
       messages: [
         { role: "system", content: "You stand in for a function while somebody tests a program. Reply with one plausible return value as JSON, and with nothing else." },
         { role: "user", content: `The function ${call.name} was called with ${call.arguments}.${about}` },

@@ -104,7 +104,7 @@ function blockEnd(lines, i) {
   return { kind: "paragraph", end };
 }
 
-// [{kind, lines}] from top to bottom.
+// [{kind, lines, apart}] from top to bottom. `apart`: a blank line stands above.
 export function splitBlocks(text) {
   const lines = text.replace(/\r\n?/g, "\n").replace(/\t/g, "    ").split("\n");
   const blocks = [];
@@ -114,11 +114,16 @@ export function splitBlocks(text) {
       continue;
     }
     const { kind, end } = blockEnd(lines, i);
-    blocks.push({ kind, lines: lines.slice(i, end) });
+    blocks.push({ kind, lines: lines.slice(i, end), apart: i > 0 && blank(lines[i - 1]) });
     i = end;
   }
   return blocks;
 }
+
+const RIGHT_TO_LEFT = /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u;
+
+// Of a list, a quote or a table as a whole: where its marks, bars and columns begin.
+const direction = (lines) => (RIGHT_TO_LEFT.test(lines.slice(0, 20).join("\n").slice(0, 2000)) ? "rtl" : undefined);
 
 // ---------------------------------------------------------------- inline
 
@@ -177,13 +182,25 @@ class Inline {
     return null;
   }
 
+  // Where the address in parentheses ends; it may hold pairs of them itself.
+  targetEnd(begin) {
+    let open = 0;
+    const parens = /[()]/g;
+    parens.lastIndex = begin;
+    for (let match = parens.exec(this.text); match && match.index < begin + 2000; match = parens.exec(this.text)) {
+      open += match[0] === "(" ? 1 : -1;
+      if (open < 0) return match.index;
+    }
+    return null;
+  }
+
   bracket(i, depth) {
     const image = this.text[i] === "!";
     const begin = i + (image ? 2 : 1);
     const close = this.find("](", begin);
     if (close < 0 || close - begin > 1000) return null;
-    const end = this.find(")", close + 2);
-    if (end < 0 || end - close > 4000) return null;
+    const end = this.targetEnd(close + 2);
+    if (end === null) return null;
     const target = this.text.slice(close + 2, end).trim().split(/\s/)[0].replace(/^<|>$/g, "");
     const label = this.text.slice(begin, close);
     if (label.includes("[") && !image) return null;
@@ -280,12 +297,12 @@ function cells(line) {
 
 function table(lines) {
   const align = cells(lines[1]).map((cell) =>
-    cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : undefined);
+    cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : cell.startsWith(":") ? "left" : undefined);
   const looks = (cell, column) => [cell.length <= SHORT_CELL && "short", align[column] && `align-${align[column]}`]
     .filter(Boolean).join(" ");
   const row = (tag, line) => el("tr", {}, ...cells(line).slice(0, align.length).map((cell, column) =>
     el(tag, { class: looks(cell, column) || undefined, scope: tag === "th" && "col" }, ...inline(cell))));
-  return el("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" },
+  return el("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table", dir: direction([lines[0]]) },
     el("table", {}, el("thead", {}, row("th", lines[0])), el("tbody", {}, ...lines.slice(2).map((l) => row("td", l)))));
 }
 
@@ -293,8 +310,10 @@ function list(lines, depth) {
   const first = ITEM.exec(lines[0]);
   const number = parseInt(first[2], 10);
   const items = [];
+  let loose = false; // a blank line between items, or between the blocks of one: all items have paragraphs
   for (let i = 0; i < lines.length;) {
     if (blank(lines[i])) {
+      loose = true;
       i++;
       continue;
     }
@@ -305,13 +324,17 @@ function list(lines, depth) {
       k === 0 ? line.slice(match[0].length) : line.slice(Math.min(indent, Math.max(line.search(/\S/), 0))));
     const task = /^\[([ xX])\] /.exec(own[0]);
     if (task) own[0] = own[0].slice(4);
-    const loose = own.some((line, k) => blank(line) && k < own.length - 1);
-    const content = blocks(own.join("\n"), depth + 1, !loose);
-    const box = task && el("input", { type: "checkbox", disabled: true, checked: task[1] !== " ", "aria-label": "Task" });
-    items.push(el("li", { class: task && "task" }, box, ...content));
+    const parts = splitBlocks(own.join("\n"));
+    loose ||= parts.some((part) => part.apart);
+    items.push({ task, parts });
     i = end;
   }
-  return Number.isNaN(number) ? el("ul", {}, ...items) : el("ol", { start: number !== 1 && number }, ...items);
+  const drawn = items.map(({ task, parts }) => {
+    const box = task && el("input", { type: "checkbox", disabled: true, checked: task[1] !== " ", "aria-label": "Task" });
+    return el("li", { class: task && "task" }, box, ...parts.flatMap((part) => block(part, depth + 1, !loose)));
+  });
+  const looks = { class: loose && "loose", dir: direction(lines) };
+  return Number.isNaN(number) ? el("ul", looks, ...drawn) : el("ol", { start: number !== 1 && number, ...looks }, ...drawn);
 }
 
 // `tight`: paragraphs stand bare, as in a list without blank lines.
@@ -326,15 +349,15 @@ function block({ kind, lines }, depth, tight) {
   if (kind === "table") return [table(lines)];
   if (kind === "formula") return [formulaBlock(lines)];
   if (kind === "quote" && depth < MAX_DEPTH) {
-    return [el("blockquote", {}, ...blocks(lines.map((line) => line.replace(QUOTE, "")).join("\n"), depth + 1))];
+    return [el("blockquote", { dir: direction(lines.map((line) => line.replace(QUOTE, ""))) }, ...blocks(lines.map((line) => line.replace(QUOTE, "")).join("\n"), depth + 1))];
   }
   if (kind === "list" && depth < MAX_DEPTH) return [list(lines, depth)];
   const text = lines.map((line) => line.trim()).join("\n");
   return tight ? inline(text) : [el("p", { dir: "auto" }, ...inline(text))];
 }
 
-function blocks(text, depth = 0, tight = false) {
-  return splitBlocks(text).flatMap((one) => block(one, depth, tight));
+function blocks(text, depth) {
+  return splitBlocks(text).flatMap((one) => block(one, depth, false));
 }
 
 // Brings `target` up to the text. What did not change since the last call keeps its elements (and its selection).

@@ -16,6 +16,7 @@ GS_EMBED(highlight_js, "src/server/page/highlight.js");
 GS_EMBED(markdown_js, "src/server/page/markdown.js");
 GS_EMBED(math_js, "src/server/page/math.js");
 GS_EMBED(page_js, "src/server/page/page.js");
+GS_EMBED(search_js, "src/server/page/search.js");
 GS_EMBED(sidebar_js, "src/server/page/sidebar.js");
 GS_EMBED(store_js, "src/server/page/store.js");
 GS_EMBED(theme_js, "src/server/page/theme.js");
@@ -43,6 +44,7 @@ static const struct {
     {"markdown.js", js, gs_markdown_js_begin, gs_markdown_js_end},
     {"math.js", js, gs_math_js_begin, gs_math_js_end},
     {"page.js", js, gs_page_js_begin, gs_page_js_end},
+    {"search.js", js, gs_search_js_begin, gs_search_js_end},
     {"sidebar.js", js, gs_sidebar_js_begin, gs_sidebar_js_end},
     {"store.js", js, gs_store_js_begin, gs_store_js_end},
     {"theme.js", js, gs_theme_js_begin, gs_theme_js_end},

@@ -4,9 +4,9 @@ import { announce, Speaker } from "./announce.js";
 import { countTokens, firstModel, onMissingKey } from "./api.js";
 import { Chat } from "./chat.js";
 import { ask, askForKey, editSettings, showKeys } from "./dialogs.js";
-import { drawSidebar, showSidebar, sidebarIsOver, sidebarShown } from "./sidebar.js";
+import { drawSidebar, endSearch, listenToSidebar, showSearch, showSidebar, sidebarIsOver, sidebarShown } from "./sidebar.js";
 import { draft, keepDraft, keepSetting, setting, Store } from "./store.js";
-import { add, exportFile, EFFORTS, fork, importFile, merge, newConversation, parseTools, path, select } from "./tree.js";
+import { add, exportFile, EFFORTS, fork, importFile, merge, newConversation, nodeOf, parseTools, path, select } from "./tree.js";
 import { MessageView } from "./view.js";
 
 const byId = (id) => document.getElementById(id);
@@ -120,7 +120,7 @@ function drawComposer() {
 }
 
 function drawList() {
-  drawSidebar(conversations.values(), current, (one) => chat.isRunning(one), open);
+  return drawSidebar(conversations.values(), current, (one) => chat.isRunning(one), { open: openAt, rename, remove });
 }
 
 const resultsOf = (nodes) => new Map(nodes.filter((node) => node.role === "tool").map((node) => [node.callId, node]));
@@ -142,6 +142,7 @@ function actionsOf(conversation) {
     },
     edit: (node, text) => edit(conversation, node, text),
     redraw: (id) => {
+      views.delete(id);
       draw();
       views.get(id)?.root.focus();
     },
@@ -161,6 +162,35 @@ function actionsOf(conversation) {
   };
 }
 
+const AT_ONCE = 24; // messages at the end that are drawn before the page is shown; those above follow
+const SLICE = 12; // milliseconds of drawing between two frames
+
+let later = null; // timer of what is still to be drawn
+
+// Brings the children of `parent` to `wanted`. What stays is not touched: a long conversation is not laid out anew.
+function place(parent, wanted) {
+  const stay = new Set(wanted);
+  for (const child of [...parent.children]) {
+    if (!stay.has(child)) child.remove();
+  }
+  let at = parent.firstChild;
+  for (const child of wanted) {
+    if (at === child) at = at.nextSibling;
+    else parent.insertBefore(child, at);
+  }
+}
+
+function drawLater(rest, results) {
+  clearTimeout(later);
+  if (!rest.length) return;
+  later = setTimeout(() => {
+    const until = performance.now() + SLICE;
+    while (rest.length && performance.now() < until) rest.pop().update(false, results);
+    follow();
+    drawLater(rest, results);
+  });
+}
+
 // The whole conversation. Views of messages that stay are kept, so that open reasoning stays open.
 function draw() {
   const nodes = path(current);
@@ -170,15 +200,16 @@ function draw() {
   const old = new Map(views);
   views.clear();
   for (const node of shown) {
-    const view = old.get(node.id)?.node === node && node.role === "assistant" && !old.get(node.id).root.querySelector(".edit")
-      ? old.get(node.id) : new MessageView(current, node, actions);
-    view.update(chat.isRunning(current, node), results);
-    views.set(node.id, view);
+    const kept = old.get(node.id);
+    views.set(node.id, kept?.node === node ? kept : new MessageView(current, node, actions));
   }
-  byId("messages").replaceChildren(...shown.map((node) => views.get(node.id).root));
+  const all = [...views.values()];
+  for (const view of all.slice(-AT_ONCE)) view.update(chat.isRunning(current, view.node), results);
+  place(byId("messages"), all.map((view) => view.root));
   drawHead();
   drawList();
   follow();
+  drawLater(all.slice(0, -AT_ONCE), results);
 }
 
 function open(conversation) {
@@ -189,6 +220,20 @@ function open(conversation) {
   draw();
   if (sidebarIsOver() && sidebarShown()) showSidebar(false, false);
   if (!sidebarIsOver()) byId("message").focus();
+}
+
+// A conversation that was found by what one of its messages says: that message is shown, whatever version it stands in.
+function openAt(conversation, node) {
+  if (node && !path(conversation).includes(node)) select(conversation, node.id);
+  let shown = node;
+  while (shown?.role === "tool") shown = nodeOf(conversation, shown.parent);
+  open(conversation);
+  if (!shown) return;
+  const view = views.get(shown.id);
+  view.update(chat.isRunning(current, shown), resultsOf(path(current)));
+  stick = false;
+  view.root.scrollIntoView({ block: "center" });
+  view.root.focus({ preventScroll: true });
 }
 
 // ---------------------------------------------------------------- following the answer
@@ -210,7 +255,8 @@ byId("latest").addEventListener("click", () => {
   follow();
 });
 
-let frame = null;
+let frame = null; // timer of the next drawing of the running answer
+let cost = 0; // milliseconds that the last one took: a huge table leaves three times as much for everything else
 const speakers = new WeakMap();
 
 function changed(conversation, node, what) {
@@ -223,21 +269,23 @@ function changed(conversation, node, what) {
   }
   if (what !== "more") {
     draw();
-    if (what === "ended") {
-      speakers.get(node)?.end(node);
-      byId("messages").querySelector(".call-form textarea")?.focus();
-    }
+    if (what === "ended") speakers.get(node)?.end(node);
+    if (what !== "begun") byId("messages").querySelector(".call-form textarea")?.focus();
     return;
   }
-  frame ??= requestAnimationFrame(() => {
-    frame = null;
-    const run = chat.running.get(current.id);
-    if (!run) return;
-    views.get(run.node.id)?.update(true, new Map());
-    speakers.get(run.node)?.more(run.node);
-    drawComposer();
-    follow();
-  });
+  frame ??= setTimeout(() => requestAnimationFrame(drawMore), 3 * cost);
+}
+
+function drawMore() {
+  frame = null;
+  const run = chat.running.get(current.id);
+  if (!run) return;
+  const begin = performance.now();
+  views.get(run.node.id)?.update(true, new Map());
+  speakers.get(run.node)?.more(run.node);
+  drawComposer();
+  follow();
+  cost = performance.now() - begin;
 }
 
 // ---------------------------------------------------------------- turns
@@ -271,6 +319,7 @@ function send() {
 }
 
 function edit(conversation, node, text) {
+  views.delete(node.id);
   if (text === node.content || !text.trim()) {
     draw();
     return;
@@ -341,31 +390,38 @@ byId("effort").addEventListener("change", (event) => setEffort(event.target.valu
 // ---------------------------------------------------------------- conversations
 
 function fresh() {
+  endSearch();
   const effort = setting("effort", "medium");
   open(newConversation({ effort: EFFORTS.includes(effort) ? effort : "medium" }));
   byId("message").focus();
 }
 
-async function remove() {
-  const name = current.title || "this conversation";
+async function remove(conversation) {
+  const name = conversation.title || "this conversation";
   if (!(await ask({ title: `Delete “${name}”?`, ok: "Delete", danger: true }))) return;
-  const { id } = current;
-  forget(current);
-  await store.remove(id);
+  forget(conversation);
+  try {
+    await store.remove(conversation.id);
+  } catch (error) {
+    notice(`The browser still keeps this conversation: ${error.message}`);
+  }
+}
+
+async function rename(conversation) {
+  const title = await ask({ title: "Rename", label: "Title", value: conversation.title, ok: "Rename" });
+  if (title === null) return;
+  conversation.title = title.trim().slice(0, 200);
+  save(conversation);
+  drawHead();
+  drawList();
 }
 
 async function settings() {
   const what = await editSettings(current);
   if (what === "save") save(current);
   if (what === "export") download([current], current.title || "conversation");
-  if (what === "rename") {
-    const title = await ask({ title: "Rename", label: "Title", value: current.title, ok: "Rename" });
-    if (title !== null) {
-      current.title = title.trim().slice(0, 200);
-      save(current);
-    }
-  }
-  if (what === "delete") await remove();
+  if (what === "rename") await rename(current);
+  if (what === "delete") await remove(current);
   drawHead();
   drawList();
 }
@@ -400,6 +456,7 @@ byId("import-file").addEventListener("change", async (event) => {
 });
 byId("export").addEventListener("click", () => download([...conversations.values()], "gossamer-conversations"));
 byId("new").addEventListener("click", fresh);
+listenToSidebar(drawList);
 byId("settings").addEventListener("click", settings);
 byId("tools-badge").addEventListener("click", settings);
 
@@ -427,7 +484,7 @@ byId("shade").addEventListener("click", () => showSidebar(false));
 const KEYS = [
   ["Enter", "send"], ["Shift Enter", "a new line"], ["Esc", "stop the answer"], ["/", "to the message field"],
   ["Alt ↑", "to the message above"], ["Alt ↓", "to the message below"], ["Alt R", "answer anew"], ["Alt E", "edit your last message"],
-  ["Alt O", "open or fold the last reasoning"], ["Alt 1 2 3", "effort low, medium, high"], ["Alt N", "new conversation"],
+  ["Alt O", "open or fold the last reasoning"], ["Alt 1 2 3", "effort low, medium, high"], ["Alt N", "new conversation"], ["Alt K", "search the conversations"],
   ["Alt B", "conversations"], ["Alt S", "settings"], ["Alt T", "theme"], ["Alt H", "this list"],
 ];
 
@@ -443,7 +500,7 @@ function step(direction) {
 const lastView = (role) => [...views.values()].findLast((view) => view.node.role === role);
 
 const ALT = {
-  KeyN: fresh, KeyS: settings, KeyT: nextTheme, KeyH: () => showKeys(KEYS),
+  KeyN: fresh, KeyK: showSearch, KeyS: settings, KeyT: nextTheme, KeyH: () => showKeys(KEYS),
   KeyB: () => showSidebar(!sidebarShown()),
   KeyR: () => lastView("assistant") && !chat.isRunning(current) && turn(current, lastView("assistant").node.parent),
   KeyE: () => lastView("user")?.edit(),
@@ -482,9 +539,10 @@ async function findModel() {
   try {
     model = await firstModel();
   } catch (error) {
-    if (error.status === 503) setTimeout(findModel, 2000);
+    const away = { 0: "The server cannot be reached. This page tries again.", 503: "The model is being loaded…" }[error.status];
+    if (away) setTimeout(findModel, 2000);
     else notice(error.message);
-    byId("empty-model").textContent = error.status === 503 ? "The model is being loaded…" : "";
+    byId("empty-model").textContent = away ?? "";
     return;
   }
   const size = contextSize();
@@ -499,9 +557,12 @@ async function begin() {
   if (!(await store.open())) notice("This browser keeps nothing: conversations are gone when the page closes.");
   for (const conversation of await store.all()) conversations.set(conversation.id, conversation);
   const last = conversations.get(setting("last"));
-  if (last) open(last);
+  if (current.leaf !== "root") { // a message was sent before the browser's database was there
+    await save(current);
+    open(current);
+  } else if (last) open(last);
   else fresh();
-  if (draft()) {
+  if (draft() && !byId("message").value) {
     byId("message").value = draft();
     grow();
     drawComposer();

@@ -9,6 +9,11 @@ const asPromise = (request) => new Promise((resolve, reject) => {
   request.onerror = () => reject(request.error);
 });
 
+// A browser's own word for it is the empty string.
+const reason = (error) => error?.name === "QuotaExceededError"
+  ? new Error("its room for this site is used up. Export what is dear to you and delete something.")
+  : error ?? new Error("it was not written.");
+
 export class Store {
   // Other tabs of this page hear of what one keeps.
   constructor(onChange) {
@@ -46,7 +51,7 @@ export class Store {
     const { transaction } = table;
     const done = new Promise((resolve, reject) => {
       transaction.oncomplete = resolve;
-      transaction.onabort = transaction.onerror = () => reject(transaction.error ?? new Error("it was not written"));
+      transaction.onabort = transaction.onerror = () => reject(reason(transaction.error));
     });
     change(table);
     await done;

@@ -1,7 +1,7 @@
 // Messages on the screen. A view knows its node and calls `actions` for everything that changes the conversation.
 import { el, icon, iconButton, copyButton, count, plural, seconds, rate } from "./dom.js";
 import { renderMarkdown } from "./markdown.js";
-import { openCalls, siblings } from "./tree.js";
+import { siblings } from "./tree.js";
 
 const NAMES = { user: "You", assistant: "Answer" };
 
@@ -29,7 +29,7 @@ function reasoningLabel(node, running) {
   const took = node.stats?.thought;
   const tokens = node.stats?.reasoning;
   if (took === undefined) return "Reasoning";
-  return `Thought for ${seconds(took)}${tokens ? `, ${plural(tokens, "token")}` : ""}`;
+  return `Thought for ${took < 0.1 ? "a moment" : seconds(took)}${tokens ? `, ${plural(tokens, "token")}` : ""}`;
 }
 
 // ---------------------------------------------------------------- calls
@@ -55,15 +55,15 @@ function resultForm(call, actions) {
     el("button", { type: "button", class: "main-button", onclick: send }, "Use result"), invent));
 }
 
-function callCard(call, result, waiting, actions) {
+function callCard(call, result, form) {
   const card = el("section", { class: "call", "aria-label": `Call of ${call.name}` },
     el("div", { class: "call-head" }, el("span", {}, "Calls"), el("code", {}, call.name)),
     el("pre", { tabindex: "0", "aria-label": "Arguments" }, pretty(call.arguments)));
   if (result) {
     card.append(el("div", { class: "call-result" }, el("div", { class: "label" }, "Result"),
       el("pre", { tabindex: "0", "aria-label": "Result" }, pretty(result.content))));
-  } else if (waiting) {
-    card.append(resultForm(call, actions));
+  } else if (form) {
+    card.append(form);
   }
   return card;
 }
@@ -77,11 +77,11 @@ export class MessageView {
     this.node = node;
     this.actions = actions;
     this.root = el("article", { class: `message ${node.role}`, tabindex: "-1", "aria-label": NAMES[node.role] });
-    if (node.role === "user") this.drawUser();
-    else this.drawAssistant();
+    this.forms = new Map(); // call id → the form that waits for its result, so that what was typed stays
   }
 
   drawUser() {
+    this.drawn = this.node.content;
     this.root.replaceChildren(el("div", { class: "text", dir: "auto" }, this.node.content), this.foot());
   }
 
@@ -97,10 +97,26 @@ export class MessageView {
     this.root.replaceChildren(this.reasoning, this.wait, this.answer, this.calls, this.tail);
   }
 
+  // Does anything stand here that `update` has not drawn? A long conversation asks this of every message at every turn.
+  look(running, results) {
+    const { node } = this;
+    const all = siblings(this.conversation, node);
+    const calls = (node.calls ?? []).map((call) => `${call.id}=${results.get(call.id)?.id ?? ""}`);
+    return [running, all.length, all.indexOf(node.id), node.reasoning?.length, node.pending, node.stopped, node.cut, node.error, ...calls].join("|");
+  }
+
   // Brings the elements up to the node. While it runs this is called for every frame in which something came.
   update(running, results) {
     const { node } = this;
-    if (node.role === "user") return;
+    if (this.editing) return;
+    const look = this.look(running, results);
+    if (!running && this.shown === look && this.drawn === node.content) return;
+    this.shown = look;
+    if (node.role === "user") {
+      this.drawUser();
+      return;
+    }
+    if (!this.answer) this.drawAssistant();
     this.reasoning.hidden = !node.reasoning;
     this.reasoning.classList.toggle("thinking", running && !node.content && !node.calls?.length);
     this.label.textContent = reasoningLabel(node, running);
@@ -124,9 +140,11 @@ export class MessageView {
   }
 
   drawCalls(running, results) {
-    const open = running ? [] : openCalls(this.conversation, this.node);
-    this.calls.replaceChildren(...(this.node.calls ?? []).map((call) =>
-      callCard(call, results.get(call.id), open.includes(call), this.actions)));
+    this.calls.replaceChildren(...(this.node.calls ?? []).map((call) => {
+      const result = results.get(call.id);
+      if (!result && !running && !this.forms.has(call.id)) this.forms.set(call.id, resultForm(call, this.actions));
+      return callCard(call, result, running ? null : this.forms.get(call.id));
+    }));
   }
 
   failure() {
@@ -162,7 +180,10 @@ export class MessageView {
       go(-1, "left", "Previous version"), `${at + 1}/${all.length}`, go(1, "right", "Next version"));
   }
 
+  // Lasts until the page drops this view: nothing that happens meanwhile takes what is being typed.
   edit() {
+    if (this.editing) return;
+    this.editing = true;
     const { node, actions } = this;
     const field = el("textarea", { value: node.content, dir: "auto", "aria-label": "Edit message",
       rows: String(Math.min(14, Math.max(3, node.content.split("\n").length))) });

@@ -1,0 +1,422 @@
+/*
+ * Who is computed when: a client that leaves is in no further step, peers and connections take turns, the
+ * queue is bounded, and a long prompt slows a stream by no more than threefold. The backend is the CPU's,
+ * watched call by call; the clock is this file's own, so that nothing hangs on the machine's speed.
+ */
+#include "backend/cpu/cpu.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/exchange.h"
+#include "tests/server/heard.h"
+#include "text/tokens.h"
+
+#define MODEL  "models/demo"
+#define PROMPT "Spell the word" /* the demo model has much to say to that */
+
+static struct gs_backend watched;
+static struct gs_vocab *vocab;
+static struct gs_engine *engine;
+static struct gs_metrics metrics;
+static _Atomic uint64_t nanoseconds; /* of the clock */
+
+/* What a call of the model costs, in nanoseconds of the clock. */
+struct cost {
+    uint64_t call, token, behind; /* the last for each token that a token looks back at */
+};
+
+/* What the backend has seen and is to do; between a submit and its release the engine's thread alone writes.
+ */
+static struct {
+    struct gs_scheduler *scheduler;
+    struct cost cost;
+    size_t n_call, n_shared; /* calls, those of them with two timelines */
+
+    size_t arrives_at; /* call before which `arrival` asks; 0: none */
+    struct heard *arrival;
+    struct gs_request *asks;
+    uint64_t alone;                     /* what the call before that cost: the time between two tokens */
+    uint64_t beside, n_beside, slowest; /* of those from then on to the arrival's first token */
+
+    size_t leaves_at; /* call, of the shared ones if `shares`, in which the exchange's client leaves */
+    bool shares, has_left;
+    struct gs_exchange *leaver;
+    gs_status left_with;
+    size_t n_later, n_later_shared; /* calls since */
+    bool was_stuck[2];              /* before and after a call's time had passed */
+} seen;
+
+/* In the place of base/clock.c's. */
+double gs_clock_seconds(void)
+{
+    return (double)atomic_load(&nanoseconds) * 1e-9;
+}
+
+static void submit(struct heard *heard, struct gs_request *request, struct gs_exchange *exchange, size_t peer,
+                   size_t connection)
+{
+    struct gs_api_error error;
+    const struct gs_client client = {peer, connection};
+    assert_int_equal(gs_scheduler_submit(seen.scheduler, request, (struct gs_sink){hear, let_go, heard},
+                                         exchange, client, &error),
+                     0);
+}
+
+/* A stream that decodes is in every call: what a call costs is the time between its tokens. */
+static void note_cost(uint64_t cost)
+{
+    if (seen.arrives_at == 0 || seen.n_call < seen.arrives_at) {
+        seen.alone = cost;
+    } else if (!seen.arrival->begun) {
+        seen.beside += cost;
+        seen.n_beside++;
+        seen.slowest = cost > seen.slowest ? cost : seen.slowest;
+    }
+}
+
+static gs_status forward(struct gs_device *device, const struct gs_step *steps, size_t n_steps,
+                         const _Atomic bool *cancelled, struct gs_error *error)
+{
+    uint64_t cost = seen.cost.call;
+    seen.n_call++;
+    seen.n_shared += n_steps == 2;
+    seen.n_later += seen.has_left;
+    seen.n_later_shared += seen.has_left && n_steps == 2;
+    if (seen.n_call == seen.arrives_at)
+        submit(seen.arrival, seen.asks, NULL, 0, 2);
+    bool leaves =
+        seen.leaver && !seen.has_left && (seen.shares ? seen.n_shared : seen.n_call) == seen.leaves_at;
+    if (leaves)
+        gs_exchange_leave(seen.leaver);
+    for (size_t i = 0; i < n_steps; i++)
+        cost += (uint64_t)steps[i].n_tokens *
+                (seen.cost.token + (uint64_t)gs_backend_cpu.kv_length(steps[i].kv) * seen.cost.behind);
+    gs_status status = gs_backend_cpu.forward(device, steps, n_steps, cancelled, error);
+    seen.was_stuck[0] |= gs_scheduler_is_stuck(seen.scheduler);
+    atomic_fetch_add(&nanoseconds, cost);
+    seen.was_stuck[1] |= gs_scheduler_is_stuck(seen.scheduler);
+    note_cost(cost);
+    if (leaves)
+        seen.left_with = status;
+    seen.has_left |= leaves;
+    return status;
+}
+
+/* ---------------------------------------------------------------- one of everything */
+
+static int set_up(void **state)
+{
+    struct gs_error error;
+    const struct gs_engine_options options = {
+        .backend = "cpu", .n_threads = 1, .precision = GS_PRECISION_FAST};
+    (void)state;
+    assert_ok(gs_vocab_open(MODEL, &vocab, &error), &error);
+    assert_ok(gs_engine_open(MODEL, &options, &engine, &error), &error);
+    watched = gs_backend_cpu;
+    watched.forward = forward;
+    watched.chain = NULL;
+    engine->backend = &watched;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    engine->backend = &gs_backend_cpu;
+    gs_engine_close(engine);
+    gs_vocab_close(vocab);
+    return 0;
+}
+
+static void open_scheduler(size_t n_parallel, size_t max_queue)
+{
+    struct gs_error error;
+    const struct gs_scheduler_options options = {.vocab = vocab,
+                                                 .engine = engine,
+                                                 .n_vocab = (size_t)gs_engine_info(engine)->n_vocab,
+                                                 .n_ctx = 2048,
+                                                 .n_parallel = n_parallel,
+                                                 .max_queue = max_queue,
+                                                 .metrics = &metrics};
+    memset(&seen, 0, sizeof seen);
+    memset(&metrics, 0, sizeof metrics);
+    seen.cost = (struct cost){.call = 1000000};
+    assert_ok(gs_scheduler_open(&options, &seen.scheduler, &error), &error);
+}
+
+/* To the limit: what would end it earlier is ruled out. */
+static struct gs_request *ask_raw(const char *prompt, int64_t length)
+{
+    struct gs_request *request = make_raw_request(vocab, prompt, length);
+    const int32_t *stops = gs_engine_stop_ids(engine, &request->n_bias);
+    request->bias = calloc(request->n_bias, sizeof *request->bias);
+    assert_non_null(request->bias);
+    for (size_t i = 0; i < request->n_bias; i++)
+        request->bias[i] = (struct gs_logit_bias){stops[i], -100.0f};
+    request->sampling.bias = request->bias;
+    request->sampling.n_bias = request->n_bias;
+    return request;
+}
+
+/* A prompt of so many tokens, and one token after it. */
+static struct gs_request *ask_long(size_t count)
+{
+    struct gs_request *request = ask_raw(PROMPT, 1);
+    while (request->prompts->count < count)
+        assert_int_equal(
+            gs_tokens_append(request->prompts, (int32_t)(5 + request->prompts->count % 900), NULL), GS_OK);
+    return request;
+}
+
+/* ---------------------------------------------------------------- clients that leave */
+
+static void who_leaves_is_in_no_further_step(void **state)
+{
+    struct heard *alone = make_heard(), *leaves = make_heard(), *stays = make_heard();
+    (void)state;
+    open_scheduler(4, 4);
+    submit(alone, ask_raw("The capital of France is", 24), NULL, 0, 1);
+    wait_for(alone);
+    gs_scheduler_close(seen.scheduler);
+
+    open_scheduler(4, 4);
+    struct gs_exchange *exchange = gs_exchange_make(NULL);
+    assert_non_null(exchange);
+    seen.arrives_at = 2;
+    seen.arrival = stays;
+    seen.asks = ask_raw("The capital of France is", 24);
+    seen.shares = true;
+    seen.leaves_at = 8;
+    seen.leaver = exchange;
+    submit(leaves, ask_raw(PROMPT, 1000), exchange, 0, 1);
+    wait_for(leaves);
+    wait_for(stays);
+    gs_scheduler_close(seen.scheduler);
+    gs_exchange_release(exchange);
+    assert_int_equal(seen.left_with, GS_OK); /* the step is the other's too */
+    assert_int_equal(seen.n_later_shared, 0);
+    assert_true(seen.n_later > 0);
+    assert_int_equal(leaves->status, 499);
+    assert_int_equal(atomic_load(&metrics.cancelled), 1);
+    assert_int_equal(stays->status, 0);
+    assert_true(says_the_same(alone, stays));
+    free_heard(alone);
+    free_heard(leaves);
+    free_heard(stays);
+}
+
+static void who_leaves_alone_ends_the_step(void **state)
+{
+    struct heard *leaves = make_heard();
+    struct gs_exchange *exchange = gs_exchange_make(NULL);
+    (void)state;
+    assert_non_null(exchange);
+    open_scheduler(4, 4);
+    seen.leaves_at = 2;
+    seen.leaver = exchange;
+    submit(leaves, ask_long(600), exchange, 0, 1);
+    wait_for(leaves);
+    gs_scheduler_close(seen.scheduler);
+    gs_exchange_release(exchange);
+    assert_int_equal(seen.left_with, GS_CANCELLED);
+    assert_int_equal(seen.n_later, 0);
+    assert_int_equal(leaves->status, 499);
+    free_heard(leaves);
+}
+
+/* Whoever asks meanwhile is told; the step that ends after all is one like others. */
+static void a_step_that_does_not_end_is_noticed(void **state)
+{
+    static const uint64_t second = 1000000000u;
+    struct heard *heard[2] = {make_heard(), make_heard()};
+    (void)state;
+    for (int hangs = 0; hangs < 2; hangs++) {
+        open_scheduler(4, 4);
+        seen.cost.call = hangs ? 601 * second : 599 * second;
+        submit(heard[hangs], ask_raw(PROMPT, 4), NULL, 0, 1);
+        wait_for(heard[hangs]);
+        assert_false(gs_scheduler_is_stuck(seen.scheduler));
+        gs_scheduler_close(seen.scheduler);
+        assert_false(seen.was_stuck[0]);
+        assert_int_equal(seen.was_stuck[1], hangs);
+        assert_int_equal(heard[hangs]->status, 0);
+    }
+    assert_true(says_the_same(heard[0], heard[1]));
+    free_heard(heard[0]);
+    free_heard(heard[1]);
+}
+
+/* ---------------------------------------------------------------- the queue */
+
+#define MOST_STARTS 8
+
+/* Who said something first, in order. Until it is opened the engine's thread is held there. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool open;
+    size_t count;
+    const struct heard *who[MOST_STARTS];
+} starts = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void note_start(struct heard *heard, const struct gs_event *event)
+{
+    bool known = event->kind != GS_EVENT_TEXT;
+    pthread_mutex_lock(&starts.mutex);
+    for (size_t i = 0; i < starts.count; i++)
+        known |= starts.who[i] == heard;
+    if (!known && starts.count < MOST_STARTS)
+        starts.who[starts.count++] = heard;
+    pthread_cond_broadcast(&starts.changed);
+    while (!starts.open)
+        pthread_cond_wait(&starts.changed, &starts.mutex);
+    pthread_mutex_unlock(&starts.mutex);
+}
+
+static void wait_for_start(void)
+{
+    pthread_mutex_lock(&starts.mutex);
+    while (starts.count == 0)
+        pthread_cond_wait(&starts.changed, &starts.mutex);
+    pthread_mutex_unlock(&starts.mutex);
+}
+
+static void set_gate(bool open)
+{
+    pthread_mutex_lock(&starts.mutex);
+    starts.open = open;
+    if (!open)
+        starts.count = 0;
+    pthread_cond_broadcast(&starts.changed);
+    pthread_mutex_unlock(&starts.mutex);
+}
+
+static struct heard *make_listener(void)
+{
+    struct heard *heard = make_heard();
+    heard->listens = note_start;
+    return heard;
+}
+
+/* The first of them runs for `length` tokens, the others come meanwhile; `order` is that of their beginnings.
+ */
+static void assert_order(size_t n_parallel, int64_t length, const struct gs_client *clients,
+                         const size_t *order, size_t count)
+{
+    struct heard *heard[MOST_STARTS];
+    open_scheduler(n_parallel, MOST_STARTS);
+    set_gate(false);
+    for (size_t i = 0; i < count; i++) {
+        heard[i] = make_listener();
+        submit(heard[i], ask_raw(PROMPT, i == 0 ? length : 2), NULL, clients[i].peer, clients[i].connection);
+        if (i == 0)
+            wait_for_start();
+    }
+    set_gate(true);
+    for (size_t i = 0; i < count; i++)
+        wait_for(heard[i]);
+    gs_scheduler_close(seen.scheduler);
+    assert_int_equal(starts.count, count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(heard[i]->status, 0);
+        assert_ptr_equal(starts.who[i], heard[order[i]]);
+    }
+    for (size_t i = 0; i < count; i++)
+        free_heard(heard[i]);
+}
+
+/* Who has less under way goes first: of peers, and of the connections of one. */
+static void peers_and_connections_take_turns(void **state)
+{
+    static const struct gs_client beside[] = {{1, 1}, {1, 1}, {1, 2}, {2, 3}};
+    static const size_t order_beside[] = {0, 3, 2, 1};
+    static const struct gs_client after[] = {{1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 5}, {2, 6}, {3, 7}};
+    static const size_t order_after[] = {0, 4, 6, 1, 5, 2, 3};
+    (void)state;
+    assert_order(2, 100, beside, order_beside, 4);
+    assert_order(1, 2, after, order_after, 7);
+}
+
+static void a_full_queue_says_when_to_come_again(void **state)
+{
+    struct heard *heard[4];
+    struct gs_api_error error = {0};
+    (void)state;
+    open_scheduler(1, 2);
+    set_gate(false);
+    for (size_t i = 0; i < 4; i++)
+        heard[i] = make_listener();
+    submit(heard[0], ask_raw(PROMPT, 4), NULL, 0, 1);
+    wait_for_start();
+    submit(heard[1], ask_raw(PROMPT, 4), NULL, 0, 2);
+    submit(heard[2], ask_raw(PROMPT, 4), NULL, 0, 3);
+    assert_int_equal(gs_scheduler_submit(seen.scheduler, ask_raw(PROMPT, 4),
+                                         (struct gs_sink){hear, let_go, heard[3]}, NULL,
+                                         (struct gs_client){0, 4}, &error),
+                     429);
+    assert_string_equal(error.code, "queue_full");
+    assert_in_range(error.retry_after, 1, 60);
+    assert_true(heard[3]->released && !heard[3]->begun);
+    assert_int_equal(atomic_load(&metrics.rejected), 1);
+    set_gate(true);
+    for (size_t i = 0; i < 3; i++) {
+        wait_for(heard[i]);
+        assert_int_equal(heard[i]->status, 0);
+    }
+    gs_scheduler_stop(seen.scheduler, 0.0);
+    assert_int_equal(gs_scheduler_submit(seen.scheduler, ask_raw(PROMPT, 4),
+                                         (struct gs_sink){hear, let_go, heard[3]}, NULL,
+                                         (struct gs_client){0, 4}, &error),
+                     503);
+    gs_scheduler_close(seen.scheduler);
+    for (size_t i = 0; i < 4; i++)
+        free_heard(heard[i]);
+}
+
+/* ---------------------------------------------------------------- long prompts */
+
+/* On a machine where a step's cost lies in the call, in its tokens, in the text behind them, or in all. */
+static void a_long_prompt_slows_a_stream_threefold_at_most(void **state)
+{
+    static const struct cost costs[] = {
+        {10000000, 50000, 0}, {0, 1000000, 0}, {1000000, 100000, 0}, {1000000, 100000, 400}};
+    (void)state;
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++) {
+        struct heard *stream = make_heard(), *prompt = make_heard();
+        struct gs_exchange *exchange = gs_exchange_make(NULL);
+        assert_non_null(exchange);
+        open_scheduler(4, 4);
+        seen.cost = costs[i];
+        seen.arrives_at = 40;
+        seen.arrival = prompt;
+        seen.asks = ask_long(250);
+        submit(stream, ask_raw(PROMPT, 1500), exchange, 0, 1);
+        wait_for(prompt);
+        gs_exchange_leave(exchange);
+        wait_for(stream);
+        gs_scheduler_close(seen.scheduler);
+        gs_exchange_release(exchange);
+        double mean = (double)seen.beside / (double)seen.n_beside / (double)seen.alone;
+        double worst = (double)seen.slowest / (double)seen.alone;
+        print_message("          costs %zu: %zu steps, %.2f times as long, the longest %.2f times\n", i,
+                      (size_t)seen.n_beside, mean, worst);
+        assert_int_equal(prompt->status, 0);
+        assert_true(seen.n_beside > 5);
+        assert_true(mean < 3.0);
+        assert_true(worst < 3.01);
+        free_heard(stream);
+        free_heard(prompt);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_leaves_is_in_no_further_step),
+        cmocka_unit_test(who_leaves_alone_ends_the_step),
+        cmocka_unit_test(a_step_that_does_not_end_is_noticed),
+        cmocka_unit_test(peers_and_connections_take_turns),
+        cmocka_unit_test(a_full_queue_says_when_to_come_again),
+        cmocka_unit_test(a_long_prompt_slows_a_stream_threefold_at_most),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
