@@ -24,7 +24,7 @@
 #define FIRST_TOKEN_RUNS 3
 #define LONG_WAIT        60.0 /* seconds */
 #define CHAIN_TOKENS     128
-#define STREAM_STRIDE    61 /* between the tokens of two streams */
+#define STREAM_STRIDE    61 /* between the ids of two streams' tokens: equal ones would share experts */
 
 /* The row of several prompts: the protocol of the report that this project answers. */
 #define PROTOCOL_PROMPT   8  /* tokens of a prompt */
@@ -159,8 +159,8 @@ static gs_status open_sampler(const struct bench *bench, struct gs_sampler **out
 
 static gs_status open_session(struct bench *bench, struct gs_session **out, struct gs_error *error)
 {
-    return bench->base ? gs_session_fork(bench->base, out, error)
-                       : gs_session_open(bench->engine, bench->n_ctx, out, error);
+    return gs_plan_status(bench->base ? gs_session_fork(bench->base, out, error)
+                                      : gs_session_open(bench->engine, bench->n_ctx, out, error));
 }
 
 /* Continues `prompt` greedily; the steps are what is timed. */
@@ -241,12 +241,12 @@ static gs_status step_streams(struct bench *bench, const struct test *test, stru
                               int64_t step, struct gs_error *error)
 {
     struct gs_batch_item items[GS_BENCH_MAX_STREAMS];
-    int32_t chosen;
+    int32_t tokens[GS_BENCH_MAX_STREAMS], chosen;
+    int64_t n_vocab = gs_engine_info(bench->engine)->n_vocab;
     const float *row;
     for (int64_t i = 0; i < test->n_streams; i++) {
-        int64_t at = (test->depth + step + i * STREAM_STRIDE) % bench->n_ctx;
-        items[i] =
-            (struct gs_batch_item){streams[i], &bench->tokens[at], 1, GS_WANT_TOKEN, NULL, &chosen, &row};
+        tokens[i] = (int32_t)((bench->tokens[test->depth + step] + i * STREAM_STRIDE) % n_vocab);
+        items[i] = (struct gs_batch_item){streams[i], &tokens[i], 1, GS_WANT_TOKEN, NULL, &chosen, &row};
     }
     return gs_batch_run(bench->engine, items, (size_t)test->n_streams, NULL, NULL, NULL, error);
 }

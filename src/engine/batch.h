@@ -25,9 +25,9 @@ struct gs_batch_item {
     const struct gs_draw *draw; /* TOKEN; NULL: greedily */
     int32_t *chosen;            /* TOKEN */
     /*
-     * Where the last token's logits [n_vocab] stand, if the session would have them: until the engine's next
-     * call, and the session has none, which saves a copy. NULL: they are the session's. Nothing is written
-     * where there are none.
+     * Where the last token's logits [n_vocab] stand, if the session would have them: until the engine runs
+     * tokens again, whichever session's, and the session has none, which saves a copy. NULL: they are the
+     * session's. Nothing is written where there are none.
      */
     const float **row;
 };

@@ -18,7 +18,7 @@ struct gs_engine {
     enum gs_precision precision;
     enum gs_weight_format weight_format;
     uint64_t kernels;      /* hash of the instruction set and the levers that were asked for */
-    pthread_mutex_t mutex; /* one forward at a time; its logits are copied out before it is released */
+    pthread_mutex_t mutex; /* one forward at a time; its logits are copied out, or lent (batch.h) */
     bool has_mutex;
     /* So many bytes sessions may still take without asking how much is free, until then (gs_clock_seconds).
      */

@@ -225,6 +225,7 @@ static void *watch(void *user)
                 gs_exchange_leave(watched.exchanges[i]);
             gs_exchange_release(watched.exchanges[i]);
         }
+        gs_server_watch(http->options.server);
         gs_http_flush(http);
     }
     free(watched.polls);

@@ -76,11 +76,11 @@ void gs_response_store_close(struct gs_response_store *store)
 
 static bool has_item(const struct entry *entry, const char *id)
 {
-    const char *at = entry->item_ids.data, *end = at + entry->item_ids.size;
-    for (; at < end; at += strlen(at) + 1)
-        if (strcmp(at, id) == 0)
-            return true;
-    return false;
+    const struct gs_buffer *ids = &entry->item_ids;
+    size_t at = 0;
+    while (at < ids->size && strcmp(ids->data + at, id) != 0)
+        at += strlen(ids->data + at) + 1;
+    return at < ids->size;
 }
 
 static struct entry *find(struct gs_response_store *store, const char *id, size_t key)

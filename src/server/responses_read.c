@@ -181,13 +181,14 @@ static int read_previous(struct gs_response_store *store, size_t key, const json
 }
 
 /*
- * The stored item that input[index] refers to; borrowed from `known`, which has those of all responses that
- * were looked into: each is once at most. NULL: there is none, or memory is out.
+ * The stored item of this id; borrowed from `known`, which has those of all responses that were looked into:
+ * each is once at most. NULL: there is none, or memory is out.
  */
 static json_t *find_referred(struct gs_response_store *store, size_t key, const char *id, json_t *known)
 {
-    if (json_object_get(known, id))
-        return json_object_get(known, id);
+    json_t *found = json_object_get(known, id);
+    if (found)
+        return found;
     json_t *response = gs_response_store_find_item(store, id, key);
     const json_t *output = json_object_get(response, "output");
     for (size_t i = 0; i < json_array_size(output); i++) {
@@ -200,28 +201,40 @@ static json_t *find_referred(struct gs_response_store *store, size_t key, const 
     return json_object_get(known, id);
 }
 
+/*
+ * Puts the stored item in the place of items[index], which refers to it. Each may be referred to once: a
+ * short body could ask for more text than memory has, by naming a long item again and again.
+ */
+static int resolve_one(struct gs_response_store *store, size_t key, json_t *items, size_t index,
+                       json_t *known, struct gs_api_error *error)
+{
+    struct gs_json_path at = gs_json_path_key(gs_json_path_index("input", index).text, "id");
+    const json_t *id = json_object_get(json_array_get(items, index), "id");
+    if (!json_is_string(id))
+        return expected(at.text, "a string", id, error);
+    json_t *referred = find_referred(store, key, json_string_value(id), known);
+    struct gs_quoted name = gs_quote_bytes(json_string_value(id), json_string_length(id));
+    if (!referred)
+        return gs_api_bad(error, at.text,
+                          "%s: no stored response has an item \"%s\" (any more): send the item itself",
+                          at.text, name.text);
+    if (json_is_true(referred))
+        return gs_api_bad(error, at.text, "%s: the item \"%s\" is referred to twice", at.text, name.text);
+    const json_t *known_id = json_object_get(referred, "id"); /* `id` goes with what it stood in */
+    if (json_array_set(items, index, referred) == 0 &&
+        json_object_set_new(known, json_string_value(known_id), json_true()) == 0)
+        return 0;
+    return gs_api_fail(error, 503, "out_of_memory", "memory is out");
+}
+
 /* *items: a copy of the input in which {"type": "item_reference", "id"} are the stored items. */
 static int resolve(struct gs_response_store *store, size_t key, json_t **items, struct gs_api_error *error)
 {
     json_t *copy = json_copy(*items), *known = json_object();
     int status = copy && known ? 0 : gs_api_fail(error, 503, "out_of_memory", "memory is out");
-    for (size_t i = 0; i < json_array_size(copy) && status == 0; i++) {
-        const json_t *item = json_array_get(copy, i);
-        if (!gs_text_is(gs_json_text(json_object_get(item, "type")), "item_reference"))
-            continue;
-        struct gs_json_path at = gs_json_path_key(gs_json_path_index("input", i).text, "id");
-        const json_t *id = json_object_get(item, "id");
-        if (!json_is_string(id)) {
-            status = expected(at.text, "a string", id, error);
-            break;
-        }
-        json_t *referred = find_referred(store, key, json_string_value(id), known);
-        struct gs_text name = gs_json_text(id);
-        if (!referred || json_array_set(copy, i, referred) != 0)
-            status = gs_api_bad(error, at.text,
-                                "%s: no stored response has an item \"%s\" (any more): send the item itself",
-                                at.text, gs_quote_bytes(name.bytes, name.size).text);
-    }
+    for (size_t i = 0; i < json_array_size(copy) && status == 0; i++)
+        if (gs_text_is(gs_json_text(json_object_get(json_array_get(copy, i), "type")), "item_reference"))
+            status = resolve_one(store, key, copy, i, known, error);
     json_decref(known);
     json_decref(*items);
     *items = copy;

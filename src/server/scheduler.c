@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUIET_SECONDS 5.0   /* without an event until WAITING */
-#define STUCK_SECONDS 600.0 /* of a step: a device that hangs; a slow machine's steps take some seconds */
+#define QUIET_SECONDS 5.0    /* without an event until WAITING */
+#define STUCK_SECONDS 1800.0 /* of a step: a device that hangs; the slowest honest steps take minutes */
 #define MAX_RETRY     60u
 
 /* ---------------------------------------------------------------- tasks */
@@ -568,6 +568,27 @@ bool gs_scheduler_is_stuck(const struct gs_scheduler *s)
 {
     double began = atomic_load(&s->step_began);
     return began > 0.0 && gs_clock_seconds() - began > STUCK_SECONDS;
+}
+
+void gs_scheduler_watch(struct gs_scheduler *s)
+{
+    struct gs_api_error hangs;
+    int state = GS_WORK_OF_MODEL;
+    if (!gs_scheduler_is_stuck(s))
+        return;
+    gs_api_fail(&hangs, 503, "stuck", "a step of the model has not ended in %.0f seconds: the device hangs",
+                STUCK_SECONDS);
+    pthread_mutex_lock(&s->mutex);
+    bool taken = atomic_compare_exchange_strong(&s->at_work, &state, GS_WORK_GIVEN_UP);
+    if (taken && !gs_scheduler_is_stuck(s)) /* that step has ended meanwhile: this is another */
+        atomic_store(&s->at_work, GS_WORK_OF_MODEL);
+    else if (taken || state == GS_WORK_GIVEN_UP) { /* again: who has come since is told too */
+        for (struct gs_sequence *q = s->sequences; q; q = q->after)
+            gs_task_fail(q->task, &hangs);
+        for (struct gs_task *task = s->queue; task; task = task->after)
+            gs_task_fail(task, &hangs);
+    }
+    pthread_mutex_unlock(&s->mutex);
 }
 
 size_t gs_scheduler_slots(struct gs_scheduler *s, struct gs_slot *slots, size_t most)

@@ -65,6 +65,10 @@ int gs_scheduler_submit(struct gs_scheduler *scheduler, struct gs_request *reque
 /* Has the step under way taken so long that it is not to be expected to end? */
 bool gs_scheduler_is_stuck(const struct gs_scheduler *scheduler);
 
+/* From time to time, by any thread: if so, all requests end with an error. A step that ends after all has
+ * been for nothing, and the next requests are served. */
+void gs_scheduler_watch(struct gs_scheduler *scheduler);
+
 /* What the sequences under way are at, in numbers alone. */
 struct gs_slot {
     size_t request; /* its number */

@@ -11,6 +11,13 @@
 
 #define GS_RECENT_TURNS 64u
 
+/* Who may touch tasks: the engine's thread, unless the model is at work; then whoever takes them from it. */
+enum gs_at_work {
+    GS_WORK_NONE,
+    GS_WORK_OF_MODEL,
+    GS_WORK_GIVEN_UP,
+};
+
 /* A request, from submit to release. */
 struct gs_task {
     struct gs_task *after;
@@ -94,6 +101,7 @@ struct gs_scheduler {
     _Atomic(struct gs_task *) alone;
     _Atomic bool cancelled;
     _Atomic double step_began; /* 0: none is under way */
+    _Atomic int at_work;       /* an enum gs_at_work */
 };
 
 /* ---------------------------------------------------------------- tasks (task.c) */

@@ -410,6 +410,24 @@ static void draw_together(struct gs_scheduler *s, size_t n_item)
                      (uint64_t)((gs_clock_seconds() - began) * 1e9));
 }
 
+/* Around what may never end: meanwhile gs_scheduler_watch may give the tasks up. */
+static void begin_work(struct gs_scheduler *s)
+{
+    atomic_store(&s->at_work, GS_WORK_OF_MODEL);
+}
+
+/* False: they were given up, and have failed. */
+static bool end_work(struct gs_scheduler *s)
+{
+    int state = GS_WORK_OF_MODEL;
+    if (atomic_compare_exchange_strong(&s->at_work, &state, GS_WORK_NONE))
+        return true;
+    pthread_mutex_lock(&s->mutex); /* until whoever gives them up is through, or has thought better of it */
+    bool is_ours = atomic_exchange(&s->at_work, GS_WORK_NONE) == GS_WORK_OF_MODEL;
+    pthread_mutex_unlock(&s->mutex);
+    return is_ours;
+}
+
 /* A sequence that has been run by n_step tokens. */
 static void advance(struct gs_scheduler *s, struct gs_sequence *q)
 {
@@ -465,7 +483,10 @@ static bool run_ahead(struct gs_scheduler *s, struct gs_sequence *q)
         return false;
     q->row = NULL;
     double began = gs_clock_seconds();
+    begin_work(s);
     gs_status status = gs_session_chain(session, q->pending, draws, chosen, n, &n_chosen, &error);
+    if (!end_work(s))
+        return true;
     double seconds = gs_clock_seconds() - began;
     count_steps(s, n, n, seconds);
     q->n_ahead = gs_ahead_length(n, seconds, s->options.ahead_seconds);
@@ -516,10 +537,12 @@ void gs_scheduler_step(struct gs_scheduler *s)
         s->earned -= (double)step.n_prompt;
     note_alone(s, &step);
     double began = gs_clock_seconds();
+    begin_work(s);
     gs_status status =
         gs_batch_run(s->options.engine, s->items, step.n_item, &s->cancelled, take_row, s, &error);
+    bool is_ours = end_work(s);
     atomic_store(&s->alone, NULL);
-    if (status == GS_CANCELLED)
+    if (status == GS_CANCELLED || !is_ours)
         return;
     learn(s, &step, gs_clock_seconds() - began);
     if (status == GS_OK && step.n_item > 1)

@@ -301,6 +301,17 @@ bool gs_server_ready(const struct gs_server *server)
     return atomic_load(&server->ready) && !gs_scheduler_is_stuck(server->scheduler);
 }
 
+bool gs_server_is_stuck(const struct gs_server *server)
+{
+    return atomic_load(&server->ready) && gs_scheduler_is_stuck(server->scheduler);
+}
+
+void gs_server_watch(struct gs_server *server)
+{
+    if (atomic_load(&server->ready))
+        gs_scheduler_watch(server->scheduler);
+}
+
 struct gs_metrics *gs_server_metrics(struct gs_server *server)
 {
     return &server->metrics;

@@ -68,11 +68,17 @@ const struct gs_server_config *gs_server_config(const struct gs_server *server);
 struct gs_vocab *gs_server_vocab(const struct gs_server *server);   /* NULL until it is started */
 struct gs_engine *gs_server_engine(const struct gs_server *server); /* NULL also for a script */
 struct gs_scheduler *gs_server_scheduler(struct gs_server *server);
+
+/* Some times a second, until the connections are closed: gs_scheduler_watch, once there is a scheduler. */
+void gs_server_watch(struct gs_server *server);
 int64_t gs_server_n_ctx(const struct gs_server *server);
 size_t gs_server_n_vocab(const struct gs_server *server); /* of the logits */
 size_t gs_server_n_parallel(const struct gs_server *server);
 int64_t gs_server_created(const struct gs_server *server); /* seconds since 1970, of the start */
 bool gs_server_ready(const struct gs_server *server);
+
+/* Was it ready before a step of the model that does not end? */
+bool gs_server_is_stuck(const struct gs_server *server);
 struct gs_metrics *gs_server_metrics(struct gs_server *server);
 
 /* "YYYY-MM-DD", the same the whole day; NULL: no line. */

@@ -17,8 +17,7 @@ static void reply_memory(struct gs_exchange *exchange)
 
 void gs_get_health(struct gs_server *server, struct gs_exchange *exchange)
 {
-    bool ready = gs_server_ready(server);
-    bool stuck = !ready && gs_server_scheduler(server) && gs_scheduler_is_stuck(gs_server_scheduler(server));
+    bool stuck = gs_server_is_stuck(server), ready = !stuck && gs_server_ready(server);
     gs_reply_json(exchange, ready ? 200 : 503,
                   json_pack("{s:s}", "status",
                             ready   ? "ok"

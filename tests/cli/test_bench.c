@@ -160,6 +160,17 @@ static json_t *row_named(const json_t *root, const char *name)
     return found;
 }
 
+/* Streams have tokens of their own, whatever the context's size: they want more experts than one does. */
+static void streams_differ(void **state)
+{
+    (void)state;
+    json_t *root =
+        run_json(process_run("bench", MODEL, "-p0", "-n61", "--streams", "1,6", "-r1", "-t1", "--json"));
+    double one = number_at(row_named(root, "tg61"), "bytes_per_token", NULL);
+    assert_true(6.0 * number_at(row_named(root, "6 x tg61"), "bytes_per_token", NULL) > 1.05 * one);
+    json_decref(root);
+}
+
 /* A token's bytes are those of the matrices that it touches: shapes of the golden model one-layer. */
 static void bytes_of_a_token(void **state)
 {
@@ -687,6 +698,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_a_model),
         cmocka_unit_test(rows_of_streams),
+        cmocka_unit_test(streams_differ),
         cmocka_unit_test(bytes_of_a_token),
         cmocka_unit_test(bytes_of_the_cache),
         cmocka_unit_test(a_profile_adds_up),

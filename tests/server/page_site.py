@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,19 @@ class Site:
         if wait:
             expect(self.page.locator("#stop")).to_be_hidden()
             expect(self.page.locator(".message.assistant .foot").last).to_be_visible()
+
+    # Looks again until the page says yes to `question`, an expression that may be a promise.
+    def until(self, question):
+        deadline = time.monotonic() + PATIENCE
+        while not self.page.evaluate(question):
+            assert time.monotonic() < deadline, question
+            time.sleep(0.05)
+
+    # What the browser's database holds, to a question about `kept`, an array of conversations.
+    def until_kept(self, question):
+        self.until("""new Promise((resolve) => { const open = indexedDB.open('gossamer', 1); open.onsuccess = () => {
+            const all = open.result.transaction('conversations').objectStore('conversations').getAll();
+            all.onsuccess = () => { const kept = all.result; open.result.close(); resolve(%s); }; }; })""" % question)
 
     def answer(self):
         return self.page.locator(".message.assistant").last

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -564,6 +565,38 @@ def test_a_full_queue_refuses():
         refused = next(r for r in replies if r.status_code == 429)
         assert int(refused.headers["retry-after"]) >= 1
         assert refused.json()["error"]["code"] == "queue_full"
+
+
+def test_another_key_goes_before_more_of_the_same(tmp_path):
+    """Whoever comes last, with a key that has had no turn, is next. Each answer goes on until its client leaves."""
+    keys = tmp_path / "keys"
+    keys.write_text("one\ntwo\n")
+    long = line("<|channel|>final<|message|>" + "word " * 20000)
+    with Server("--quiet", "--parallel", "1", "--script-pause", "20", "--api-key-file", str(keys), script=[long], wait=False) as server:
+        server.client.headers["Authorization"] = "Bearer one"
+        server.wait_ready()
+        body, asked = json.dumps({**HELLO, "stream": True}).encode(), []
+        with selectors.DefaultSelector() as selector:
+            for i, key in enumerate((b"one", b"one", b"one", b"two")):
+                asked.append(socket.create_connection(("127.0.0.1", server.port)))
+                asked[i].sendall(head(body, b"Content-Length: %d" % len(body), b"Authorization: Bearer " + key))
+                while server.metric("running") + server.metric("waiting") <= i:
+                    time.sleep(0.01)
+                selector.register(asked[i], selectors.EVENT_READ, bytearray())
+            selector.unregister(asked[0])
+            asked[0].close()
+            told = None
+            while told is None:
+                ready = selector.select(PATIENCE)
+                assert ready
+                for one, _ in ready:
+                    part = one.fileobj.recv(65536)
+                    assert part, one.data
+                    one.data.extend(part)
+                    told = one.fileobj if b"word" in one.data else told
+            assert told is asked[3]
+        for connection in asked:
+            connection.close()
 
 
 # ---------------------------------------------------------------- the end

@@ -20,16 +20,17 @@ def policy():
 
 
 class Answer:
-    """What one chat request gets: deltas in order, then a finish reason."""
+    """What one chat request gets: deltas in order, then a finish reason. `gate`: an event that what is behind the
+    reasoning waits for."""
 
-    def __init__(self, reasoning="", content="", calls=(), pieces=8, delay=0.0, finish=None, fail=None, hang=False, cut=False):
+    def __init__(self, reasoning="", content="", calls=(), pieces=8, delay=0.0, finish=None, fail=None, hang=False, cut=False, gate=None):
         self.deltas = [{"reasoning": p, "reasoning_content": p} for p in split(reasoning, pieces)]
         for index, (name, arguments) in enumerate(calls):
             self.deltas.append({"tool_calls": [{"index": index, "id": f"call_{index}_{time.time_ns()}", "type": "function",
                                                 "function": {"name": name, "arguments": ""}}]})
             self.deltas += [{"tool_calls": [{"index": index, "function": {"arguments": p}}]} for p in split(arguments, pieces)]
         self.deltas += [{"content": p} for p in split(content, pieces)]
-        self.content, self.delay, self.fail, self.hang, self.cut = content, delay, fail, hang, cut
+        self.content, self.delay, self.fail, self.hang, self.cut, self.gate = content, delay, fail, hang, cut, gate
         self.finish = finish or ("tool_calls" if calls else "stop")
         self.reasoning_tokens = len(split(reasoning, 4))
 
@@ -127,6 +128,8 @@ def make_handler(standin):
             base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
             try:
                 for delta in [{"role": "assistant", "content": ""}] + answer.deltas:
+                    if answer.gate and delta.get("content"):
+                        answer.gate.wait()
                     self.chunk({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}], "usage": None})
                     time.sleep(answer.delay)
                 if answer.cut:

@@ -262,6 +262,46 @@ static void test_a_previous_response_stands_before(void **state)
     gs_response_store_close(store);
 }
 
+/* Once each: a short body is not to ask for more text than memory has. */
+static void test_a_stored_item_stands_for_its_reference(void **state)
+{
+    struct gs_response_store *store;
+    struct gs_responses_request request;
+    struct gs_api_error error;
+    struct gs_error failure;
+    json_t *items = json_array();
+    json_t *response =
+        parse("{\"output\": [{\"id\": \"msg_1\", \"type\": \"message\", \"role\": \"assistant\", "
+              "\"content\": [{\"type\": \"output_text\", \"text\": \"a\"}]}]}");
+    (void)state;
+    assert_ok(gs_response_store_open(1 << 20, &store, &failure), &failure);
+    gs_response_store_put(store, "resp_1", 0, response, items);
+    static const char once[] =
+        "{\"input\": [{\"role\": \"user\", \"content\": \"q\"}, {\"type\": \"item_reference\", "
+        "\"id\": \"msg_1\"}]}";
+    assert_int_equal(read_text(store, once, &request, &error), 0);
+    assert_json(json_object_get(request.chat, "messages"),
+                "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
+                "[{\"type\": \"output_text\", \"text\": \"a\"}]}]");
+    assert_true(
+        json_equal(json_array_get(request.items, 1), json_array_get(json_object_get(response, "output"), 0)));
+    gs_responses_request_free(&request);
+    static const char twice[] = "{\"input\": [{\"type\": \"item_reference\", \"id\": \"msg_1\"}, {\"type\": "
+                                "\"item_reference\", \"id\": \"msg_1\"}]}";
+    assert_int_equal(read_text(store, twice, &request, &error), 400);
+    assert_string_equal(error.message, "input[1].id: the item \"msg_1\" is referred to twice");
+    gs_responses_request_free(&request);
+    json_t *parsed = parse(once);
+    request = (struct gs_responses_request){0};
+    assert_int_equal(gs_responses_read(store, 1, parsed, &request, &error), 400); /* another key */
+    assert_string_equal(error.param, "input[1].id");
+    gs_responses_request_free(&request);
+    json_decref(parsed);
+    json_decref(items);
+    json_decref(response);
+    gs_response_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_errors_name_the_place),
         cmocka_unit_test(test_errors_of_the_chat_are_renamed),
         cmocka_unit_test(test_a_previous_response_stands_before),
+        cmocka_unit_test(test_a_stored_item_stands_for_its_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

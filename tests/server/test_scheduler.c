@@ -94,6 +94,7 @@ static gs_status forward(struct gs_device *device, const struct gs_step *steps, 
     seen.was_stuck[0] |= gs_scheduler_is_stuck(seen.scheduler);
     atomic_fetch_add(&nanoseconds, cost);
     seen.was_stuck[1] |= gs_scheduler_is_stuck(seen.scheduler);
+    gs_scheduler_watch(seen.scheduler);
     note_cost(cost);
     if (leaves)
         seen.left_with = status;
@@ -223,26 +224,46 @@ static void who_leaves_alone_ends_the_step(void **state)
     free_heard(leaves);
 }
 
-/* Whoever asks meanwhile is told; the step that ends after all is one like others. */
-static void a_step_that_does_not_end_is_noticed(void **state)
+/* Who runs and who waits is told; the step that ends after all was for nothing, and the next are as ever. */
+static void a_step_that_does_not_end_is_given_up(void **state)
 {
     static const uint64_t second = 1000000000u;
-    struct heard *heard[2] = {make_heard(), make_heard()};
+    struct heard *slow = make_heard(), *hangs = make_heard(), *waits = make_heard(), *next = make_heard();
     (void)state;
-    for (int hangs = 0; hangs < 2; hangs++) {
-        open_scheduler(4, 4);
-        seen.cost.call = hangs ? 601 * second : 599 * second;
-        submit(heard[hangs], ask_raw(PROMPT, 4), NULL, 0, 1);
-        wait_for(heard[hangs]);
-        assert_false(gs_scheduler_is_stuck(seen.scheduler));
-        gs_scheduler_close(seen.scheduler);
-        assert_false(seen.was_stuck[0]);
-        assert_int_equal(seen.was_stuck[1], hangs);
-        assert_int_equal(heard[hangs]->status, 0);
-    }
-    assert_true(says_the_same(heard[0], heard[1]));
-    free_heard(heard[0]);
-    free_heard(heard[1]);
+    open_scheduler(1, 4);
+    seen.cost.call = 1799 * second;
+    submit(slow, ask_raw(PROMPT, 4), NULL, 0, 1);
+    wait_for(slow);
+    assert_false(seen.was_stuck[1]);
+    gs_scheduler_close(seen.scheduler);
+
+    open_scheduler(1, 4);
+    seen.cost.call = 1801 * second;
+    seen.arrives_at = 1;
+    seen.arrival = waits;
+    seen.asks = ask_raw(PROMPT, 4);
+    submit(hangs, ask_raw(PROMPT, 4), NULL, 0, 1);
+    wait_for(hangs);
+    wait_for(waits);
+    assert_false(seen.was_stuck[0]);
+    assert_true(seen.was_stuck[1]);
+    assert_int_equal(seen.n_call, 1);
+    assert_int_equal(hangs->status, 503);
+    assert_int_equal(waits->status, 503);
+    assert_int_equal(hangs->text.size, 0);
+    assert_int_equal(atomic_load(&metrics.failed), 2);
+
+    seen.cost.call = 1000000;
+    submit(next, ask_raw(PROMPT, 4), NULL, 0, 1);
+    wait_for(next);
+    gs_scheduler_close(seen.scheduler);
+    assert_int_equal(slow->status, 0);
+    assert_int_equal(next->status, 0);
+    assert_true(says_the_same(slow, next));
+    free_heard(slow);
+    free_heard(hangs);
+    free_heard(waits);
+    free_heard(next);
 }
 
 /* ---------------------------------------------------------------- the queue */
@@ -413,7 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_leaves_is_in_no_further_step),
         cmocka_unit_test(who_leaves_alone_ends_the_step),
-        cmocka_unit_test(a_step_that_does_not_end_is_noticed),
+        cmocka_unit_test(a_step_that_does_not_end_is_given_up),
         cmocka_unit_test(peers_and_connections_take_turns),
         cmocka_unit_test(a_full_queue_says_when_to_come_again),
         cmocka_unit_test(a_long_prompt_slows_a_stream_threefold_at_most),

@@ -17,7 +17,7 @@ function show(dialog) {
 // Enter in a text field presses the first submit button, which is Cancel: press the right one.
 for (const [form, button] of [["key-dialog", "use-key"], ["ask-dialog", "ask-ok"], ["settings-dialog", "save-settings"]]) {
   byId(form).addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && event.target.matches("input:not([type=checkbox])")) {
+    if (event.key === "Enter" && !event.isComposing && event.target.matches("input:not([type=checkbox])")) {
       event.preventDefault();
       byId(button).click();
     }

@@ -349,7 +349,8 @@ function block({ kind, lines }, depth, tight) {
   if (kind === "table") return [table(lines)];
   if (kind === "formula") return [formulaBlock(lines)];
   if (kind === "quote" && depth < MAX_DEPTH) {
-    return [el("blockquote", { dir: direction(lines.map((line) => line.replace(QUOTE, ""))) }, ...blocks(lines.map((line) => line.replace(QUOTE, "")).join("\n"), depth + 1))];
+    const quoted = lines.map((line) => line.replace(QUOTE, ""));
+    return [el("blockquote", { dir: direction(quoted) }, ...blocks(quoted.join("\n"), depth + 1))];
   }
   if (kind === "list" && depth < MAX_DEPTH) return [list(lines, depth)];
   const text = lines.map((line) => line.trim()).join("\n");

@@ -57,9 +57,10 @@ async function changedElsewhere(id, isRemoved) {
     return;
   }
   const theirs = await store.get(id);
+  if (theirs && removed.has(id)) await store.remove(id); // it was kept while this tab removed it
   if (!theirs || removed.has(id)) return;
-  if (ours) merge(ours, theirs, chat.running.get(id)?.node);
-  else conversations.set(id, theirs);
+  if (!ours) conversations.set(id, theirs);
+  else if (merge(ours, theirs, chat.running.get(id)?.node)) save(ours); // both kept it at the same time
   const writing = byId("messages").querySelector(".edit") ||
     [...document.querySelectorAll(".call-form textarea")].some((field) => field.value);
   if (ours === current && !writing) draw();
@@ -228,8 +229,8 @@ function openAt(conversation, node) {
   let shown = node;
   while (shown?.role === "tool") shown = nodeOf(conversation, shown.parent);
   open(conversation);
-  if (!shown) return;
-  const view = views.get(shown.id);
+  const view = shown && views.get(shown.id);
+  if (!view) return;
   view.update(chat.isRunning(current, shown), resultsOf(path(current)));
   stick = false;
   view.root.scrollIntoView({ block: "center" });
@@ -417,11 +418,12 @@ async function rename(conversation) {
 }
 
 async function settings() {
-  const what = await editSettings(current);
-  if (what === "save") save(current);
-  if (what === "export") download([current], current.title || "conversation");
-  if (what === "rename") await rename(current);
-  if (what === "delete") await remove(current);
+  const conversation = current; // another tab may remove it meanwhile
+  const what = await editSettings(conversation);
+  if (what === "save") save(conversation);
+  if (what === "export") download([conversation], conversation.title || "conversation");
+  if (what === "rename") await rename(conversation);
+  if (what === "delete") await remove(conversation);
   drawHead();
   drawList();
 }

@@ -13,7 +13,7 @@ function patternsOf(question) {
 function excerpt(text, pattern) {
   const { index, 0: match } = pattern.exec(text);
   const begin = Math.max(0, index - AROUND);
-  const line = (part) => part.replace(/\s+/g, " ");
+  const line = (part) => part.replace(/^[\udc00-\udfff]|[\ud800-\udbff]$/g, "").replace(/\s+/g, " "); // no half of a character
   return {
     before: (begin > 0 ? "…" : "") + line(text.slice(begin, index)).trimStart(), match,
     after: line(text.slice(index + match.length, index + match.length + AFTER)),

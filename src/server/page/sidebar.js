@@ -41,7 +41,7 @@ export function drawSidebar(conversations, current, isRunning, actions) {
   const newest = [...conversations].sort((a, b) => b.updated - a.updated);
   const question = byId("search").value.trim();
   const hits = question ? search(newest, question) : newest.map((conversation) => ({ conversation }));
-  byId("search-box").hidden = newest.length < 2 && !question;
+  byId("search-box").hidden = newest.length < 2 && !question && document.activeElement !== byId("search");
   const rows = [];
   let day = "";
   for (const hit of hits) {
@@ -73,6 +73,7 @@ export function listenToSidebar(draw) {
     }, 120);
   });
   byId("sidebar").addEventListener("keydown", (event) => {
+    if (event.isComposing || event.altKey) return;
     const field = byId("search");
     if (event.key === "Escape" && field.value && event.target === field) {
       event.stopPropagation();

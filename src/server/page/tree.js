@@ -50,7 +50,8 @@ export function select(conversation, id) {
 }
 
 // Another tab kept `other`, the same conversation: what it added is added here, and the path follows it. `running`: the
-// node that this tab is writing, which stays. No message of either is lost.
+// node that this tab is writing, which stays. No message of either is lost: true if this one now holds what the other
+// lacks, and has to be kept again.
 export function merge(conversation, other, running) {
   const { nodes } = conversation;
   for (const [id, theirs] of Object.entries(other.nodes)) {
@@ -70,6 +71,7 @@ export function merge(conversation, other, running) {
   Object.assign(conversation, { title, updated, system, effort, tools, results, sampling });
   const goesOn = conversation.leaf === "root" || path(other).some((node) => node.id === conversation.leaf);
   if (goesOn && !running) conversation.leaf = other.leaf;
+  return Object.values(nodes).some((ours) => !Object.hasOwn(other.nodes, ours.id) || (other.nodes[ours.id].pending && !ours.pending));
 }
 
 // A new conversation with everything up to `node`.
