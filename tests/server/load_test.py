@@ -53,8 +53,8 @@ def test_sixteen_at_once_are_faster_than_one_after_another():
 
 
 def gain(server, requests):
-    """How many times as many tokens a second come where all are asked for at once. Requests are written and replies
-    taken by one thread that sleeps meanwhile: the model's processors are not the client's."""
+    """How many times as many tokens a second come where all are asked for at once, in the middle of some rounds of both.
+    Requests are written and replies taken by one thread that sleeps meanwhile: the model's processors are not the client's."""
     connections = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE) for _ in requests]
     bodies = [json.dumps(r) for r in requests]
 
@@ -67,28 +67,37 @@ def gain(server, requests):
         assert reply.status == 200, content
         return json.loads(content)["choices"][0]["text"]
 
+    def one_after_another():
+        texts = []
+        for connection, text in zip(connections, bodies):
+            ask(connection, text)
+            texts.append(answer(connection))
+        return texts
+
+    def at_once():
+        for connection, text in zip(connections, bodies):
+            ask(connection, text)
+        return [answer(connection) for connection in connections]
+
+    def timed(way):
+        began = time.time()
+        return way(), 200 * 16 / (time.time() - began)
+
     for connection in connections:
         connection.request("GET", "/health")
         connection.getresponse().read()
-    one = []
-    began = time.time()
-    for connection, text in zip(connections, bodies):
-        ask(connection, text)
-        one.append(answer(connection))
-    alone = 200 * 16 / (time.time() - began)
-    model, work = server.metric("model_seconds_total"), server.metric("server_seconds_total")
-    began = time.time()
-    for connection, text in zip(connections, bodies):
-        ask(connection, text)
-    replies = [answer(connection) for connection in connections]
-    together = 200 * 16 / (time.time() - began)
-    model, work = server.metric("model_seconds_total") - model, server.metric("server_seconds_total") - work
+    rounds = []
+    for _ in range(7 if FIGURES else 1):
+        (one, alone), (all_of_them, together) = timed(one_after_another), timed(at_once)
+        assert all_of_them == one
+        rounds.append((together / alone, alone, together))
     for connection in connections:
         connection.close()
-    assert replies == one
-    print(f"\n16 requests of 200 tokens: {alone:.0f} tok/s one after another, {together:.0f} tok/s at once: {together / alone:.2f}x; "
-          f"at once {model:.2f} s in the model, {work:.2f} s beside it")
-    return together / alone
+    rounds.sort()
+    ratio, alone, together = rounds[len(rounds) // 2]
+    print(f"\n16 requests of 200 tokens: {alone:.0f} tok/s one after another, {together:.0f} tok/s at once: {ratio:.2f}x in the middle of "
+          f"{len(rounds)} rounds, {rounds[0][0]:.2f} to {rounds[-1][0]:.2f}")
+    return ratio
 
 
 def test_a_long_prompt_does_not_stall_streams():
