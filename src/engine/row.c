@@ -16,10 +16,10 @@ typedef int32_t float_bits __attribute__((vector_size(64)));
 #define INLINE static inline __attribute__((always_inline))
 
 /* As in base/math.c: the same operations in the same order, for x <= 0. */
-#define ROUNDER   0x1.8p52
-#define LN2_HIGH  0x1.62e42fef00000p-1
-#define LN2_LOW   0x1.473de6af278edp-34
-#define INV_LN2   0x1.71547652b82fep+0
+#define ROUNDER    0x1.8p52
+#define LN2_HIGH   0x1.62e42fef00000p-1
+#define LN2_LOW    0x1.473de6af278edp-34
+#define INV_LN2    0x1.71547652b82fep+0
 #define ZERO_BELOW -745.2
 
 INLINE void exp_of_negative(doubles *value)
