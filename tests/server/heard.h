@@ -2,11 +2,29 @@
 #ifndef TESTS_SERVER_HEARD_H
 #define TESTS_SERVER_HEARD_H
 
+#include "backend/cpu/cpu.h"
+#include "engine/engine.h"
 #include "server/scheduler.h"
 #include "tests/support/check.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+
+/* The demo model on the CPU, one thread; the engine's backend may be replaced until it is closed. */
+static inline void open_model(enum gs_precision precision, struct gs_vocab **vocab, struct gs_engine **engine)
+{
+    const struct gs_engine_options options = {.backend = "cpu", .n_threads = 1, .precision = precision};
+    struct gs_error error;
+    assert_ok(gs_vocab_open("models/demo", vocab, &error), &error);
+    assert_ok(gs_engine_open("models/demo", &options, engine, &error), &error);
+}
+
+static inline void close_model(struct gs_vocab *vocab, struct gs_engine *engine)
+{
+    engine->backend = &gs_backend_cpu;
+    gs_engine_close(engine);
+    gs_vocab_close(vocab);
+}
 
 /* What came of a request. */
 struct heard {

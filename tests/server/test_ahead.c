@@ -10,7 +10,6 @@
 #include "engine/source.h"
 #include "tests/server/heard.h"
 
-#define MODEL  "models/demo"
 #define PROMPT "Spell the word" /* the demo model has much to say to that */
 #define LENGTH 24               /* tokens of an answer: one, then rows of 1, 2, 4, 8 and 8 */
 
@@ -83,20 +82,15 @@ static gs_status chain(struct gs_device *device, struct gs_kv *kv, int32_t token
 
 static int set_up(void **state)
 {
-    struct gs_error error;
-    const struct gs_engine_options options = {.backend = "cpu", .n_threads = 1};
     (void)state;
-    assert_ok(gs_vocab_open(MODEL, &vocab, &error), &error);
-    assert_ok(gs_engine_open(MODEL, &options, &engine, &error), &error);
+    open_model(GS_PRECISION_EXACT, &vocab, &engine);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    engine->backend = &gs_backend_cpu;
-    gs_engine_close(engine);
-    gs_vocab_close(vocab);
+    close_model(vocab, engine);
     return 0;
 }
 

@@ -10,7 +10,6 @@
 #include "tests/server/heard.h"
 #include "text/tokens.h"
 
-#define MODEL  "models/demo"
 #define PROMPT "Spell the word" /* the demo model has much to say to that */
 
 static struct gs_backend watched;
@@ -43,6 +42,10 @@ static struct {
     gs_status left_with;
     size_t n_later, n_later_shared; /* calls since */
     bool was_stuck[2];              /* before and after a call's time had passed */
+
+    size_t comes_late_at; /* call after whose time `late` asks; 0: none */
+    struct heard *late;
+    struct gs_request *late_asks;
 } seen;
 
 /* In the place of base/clock.c's. */
@@ -95,6 +98,10 @@ static gs_status forward(struct gs_device *device, const struct gs_step *steps, 
     atomic_fetch_add(&nanoseconds, cost);
     seen.was_stuck[1] |= gs_scheduler_is_stuck(seen.scheduler);
     gs_scheduler_watch(seen.scheduler);
+    if (seen.n_call == seen.comes_late_at) {
+        submit(seen.late, seen.late_asks, NULL, 0, 3);
+        gs_scheduler_watch(seen.scheduler);
+    }
     note_cost(cost);
     if (leaves)
         seen.left_with = status;
@@ -106,12 +113,8 @@ static gs_status forward(struct gs_device *device, const struct gs_step *steps, 
 
 static int set_up(void **state)
 {
-    struct gs_error error;
-    const struct gs_engine_options options = {
-        .backend = "cpu", .n_threads = 1, .precision = GS_PRECISION_FAST};
     (void)state;
-    assert_ok(gs_vocab_open(MODEL, &vocab, &error), &error);
-    assert_ok(gs_engine_open(MODEL, &options, &engine, &error), &error);
+    open_model(GS_PRECISION_FAST, &vocab, &engine);
     watched = gs_backend_cpu;
     watched.forward = forward;
     watched.chain = NULL;
@@ -122,9 +125,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    engine->backend = &gs_backend_cpu;
-    gs_engine_close(engine);
-    gs_vocab_close(vocab);
+    close_model(vocab, engine);
     return 0;
 }
 
@@ -228,7 +229,8 @@ static void who_leaves_alone_ends_the_step(void **state)
 static void a_step_that_does_not_end_is_given_up(void **state)
 {
     static const uint64_t second = 1000000000u;
-    struct heard *slow = make_heard(), *hangs = make_heard(), *waits = make_heard(), *next = make_heard();
+    struct heard *slow = make_heard(), *hangs = make_heard(), *waits = make_heard(), *late = make_heard(),
+                 *next = make_heard();
     (void)state;
     open_scheduler(1, 4);
     seen.cost.call = 1799 * second;
@@ -242,16 +244,21 @@ static void a_step_that_does_not_end_is_given_up(void **state)
     seen.arrives_at = 1;
     seen.arrival = waits;
     seen.asks = ask_raw(PROMPT, 4);
+    seen.comes_late_at = 1;
+    seen.late = late;
+    seen.late_asks = ask_raw(PROMPT, 4);
     submit(hangs, ask_raw(PROMPT, 4), NULL, 0, 1);
     wait_for(hangs);
     wait_for(waits);
+    wait_for(late);
     assert_false(seen.was_stuck[0]);
     assert_true(seen.was_stuck[1]);
     assert_int_equal(seen.n_call, 1);
     assert_int_equal(hangs->status, 503);
     assert_int_equal(waits->status, 503);
+    assert_int_equal(late->status, 503); /* asked after all had been given up */
     assert_int_equal(hangs->text.size, 0);
-    assert_int_equal(atomic_load(&metrics.failed), 2);
+    assert_int_equal(atomic_load(&metrics.failed), 3);
 
     seen.cost.call = 1000000;
     submit(next, ask_raw(PROMPT, 4), NULL, 0, 1);
@@ -263,6 +270,7 @@ static void a_step_that_does_not_end_is_given_up(void **state)
     free_heard(slow);
     free_heard(hangs);
     free_heard(waits);
+    free_heard(late);
     free_heard(next);
 }
 
