@@ -12,9 +12,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <histedit.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
@@ -38,6 +40,7 @@ struct gs_line_editor {
     char *history_path;
     const char *const *completions;
     bool interrupted;
+    sigset_t mask;            /* while the editor waits for a key */
     cc_t interrupt_key;       /* as the terminal had it */
     struct gs_buffer *pastes; /* [n_paste]: those that stand in the line by their numbers */
     size_t n_paste;
@@ -51,8 +54,8 @@ static struct gs_line_editor *editor_of(EditLine *edit)
 }
 
 /*
- * While a line is edited Ctrl-C is a key, not a signal: one that came just before the read would be lost. So
- * it is off on the terminal itself, from before libedit first looks at it.
+ * While a line is edited Ctrl-C is a key, not a signal. So it is off on the terminal itself, from before
+ * libedit first looks at it. Somebody else's SIGINT gives the line up, too.
  */
 static void set_interrupt_key(bool on, cc_t *key)
 {
@@ -63,6 +66,50 @@ static void set_interrupt_key(bool on, cc_t *key)
         *key = mode.c_cc[VINTR];
     mode.c_cc[VINTR] = on ? *key : _POSIX_VDISABLE;
     tcsetattr(STDIN_FILENO, TCSANOW, &mode);
+}
+
+static void block_interrupts(sigset_t *before)
+{
+    sigset_t interrupt;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &interrupt, before);
+}
+
+/* Waits for a byte. Interrupts are let in here alone, so that none is lost between two waits. */
+static ssize_t wait_byte(struct gs_line_editor *editor, char *byte)
+{
+    for (;;) {
+        fd_set readable;
+        FD_ZERO(&readable);
+        FD_SET(STDIN_FILENO, &readable);
+        int ready = pselect(STDIN_FILENO + 1, &readable, NULL, NULL, NULL, &editor->mask);
+        editor->interrupted = gs_interrupted();
+        if (editor->interrupted || (ready < 0 && errno != EINTR))
+            return -1;
+        ssize_t n = ready > 0 ? read(STDIN_FILENO, byte, 1) : -1;
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN))
+            return n;
+    }
+}
+
+/* As libedit's own: 1 and a character, 0 at the end of the input, -1. What is none in this locale is left
+ * out. */
+static int read_character(EditLine *edit, wchar_t *c)
+{
+    struct gs_line_editor *editor = editor_of(edit);
+    mbstate_t state = {0};
+    for (;;) {
+        char byte;
+        ssize_t n = wait_byte(editor, &byte);
+        if (n <= 0)
+            return (int)n;
+        size_t size = mbrtowc(c, &byte, 1, &state);
+        if (size == 0 || size == 1)
+            return 1;
+        if (size == (size_t)-1)
+            state = (mbstate_t){0};
+    }
 }
 
 static char *show_prompt(EditLine *edit)
@@ -319,6 +366,7 @@ gs_status gs_line_editor_open(const struct gs_line_options *options, struct gs_l
     }
     el_set(editor->edit, EL_CLIENTDATA, editor);
     el_set(editor->edit, EL_SIGNAL, 0);
+    el_wset(editor->edit, EL_GETCFN, read_character);
     el_set(editor->edit, EL_PROMPT_ESC, show_prompt, '\1');
     bind_keys(editor);
     set_interrupt_key(true, &editor->interrupt_key);
@@ -350,15 +398,17 @@ gs_status gs_line_editor_read(struct gs_line_editor *editor, const char *prompt,
     cc_t key = 0;
     editor->prompt = prompt;
     set_interrupt_key(false, &key);
-    editor->interrupted = gs_interrupted(); /* while it was still a signal */
+    block_interrupts(&editor->mask);
+    editor->interrupted = gs_interrupted(); /* before this */
     const char *text = NULL;
     if (!editor->interrupted) {
         el_resize(editor->edit);
         fputs(PASTE_ON, editor->out);
         text = el_gets(editor->edit, &count);
-        fputs(PASTE_OFF, editor->out);
+        fputs(!text && editor->interrupted ? "\n" PASTE_OFF : PASTE_OFF, editor->out);
         fflush(editor->out);
     }
+    pthread_sigmask(SIG_SETMASK, &editor->mask, NULL);
     set_interrupt_key(true, &key);
     *end = editor->interrupted ? GS_LINE_INTERRUPTED : !text || count <= 0 ? GS_LINE_EOF : GS_LINE_DONE;
     if (*end == GS_LINE_DONE) {

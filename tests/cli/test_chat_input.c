@@ -73,6 +73,29 @@ static void test_conversation_survives_two(void **state)
     terminal_free(&s);
 }
 
+/* Sent by somebody, not typed: the line is given up as by the key. */
+static void test_signal_gives_the_line_up(void **state)
+{
+    need_line_editor();
+    struct terminal_session s = start_endless(*state);
+    terminal_send(&s, "\003");
+    terminal_expect(&s, READY);
+    terminal_send(&s, "na\303\257ve");
+    terminal_expect(&s, "na\303\257ve");
+    kill(s.child, SIGINT);
+    terminal_expect(&s, "\n");
+    terminal_expect(&s, "Ctrl-C again, Ctrl-D or /quit leave");
+    terminal_expect(&s, READY);
+    terminal_send(&s, "/stats\r");
+    terminal_expect(&s, "messages  2, answers 1");
+    terminal_expect(&s, READY);
+    terminal_send(&s, "\003");
+    terminal_expect(&s, READY);
+    kill(s.child, SIGINT); /* the second in a row */
+    assert_int_equal(terminal_finish(&s), 0);
+    terminal_free(&s);
+}
+
 /* The terminal is the shell's again, and the line that was typed is kept. */
 static void test_ended_from_outside(void **state)
 {
@@ -224,9 +247,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_how_many_interrupts_kill), cmocka_unit_test(test_conversation_survives_two),
-        cmocka_unit_test(test_ended_from_outside),       cmocka_unit_test(test_history_is_shared),
-        cmocka_unit_test(test_history_is_trimmed),       cmocka_unit_test(test_unfinished_input),
-        cmocka_unit_test(test_failure_is_said),          cmocka_unit_test(test_narrow_terminal),
+        cmocka_unit_test(test_signal_gives_the_line_up), cmocka_unit_test(test_ended_from_outside),
+        cmocka_unit_test(test_history_is_shared),        cmocka_unit_test(test_history_is_trimmed),
+        cmocka_unit_test(test_unfinished_input),         cmocka_unit_test(test_failure_is_said),
+        cmocka_unit_test(test_narrow_terminal),
     };
     return cmocka_run_group_tests(tests, chat_case_setup, cli_model_teardown);
 }
