@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "chat/token_json.h"
 #include "cli/interrupt.h"
 #include "cli/json_text.h"
 
@@ -34,17 +35,6 @@ static bool is_stop(const struct gs_generation *g, int32_t id)
     return false;
 }
 
-/* The bytes of a token as numbers: a token need not be whole characters. */
-static json_t *token_bytes(const struct gs_vocab *vocab, int32_t id)
-{
-    size_t size = 0;
-    const char *bytes = gs_vocab_bytes(vocab, id, &size);
-    json_t *list = json_array();
-    for (size_t i = 0; bytes && i < size; i++)
-        json_array_append_new(list, json_integer((unsigned char)bytes[i]));
-    return list;
-}
-
 static gs_status add_logprobs(const struct gs_generation *g, int32_t id, json_t *line, struct gs_error *error)
 {
     struct gs_logprob top[GS_MAX_TOP_LOGPROBS];
@@ -60,9 +50,9 @@ static gs_status add_logprobs(const struct gs_generation *g, int32_t id, json_t 
     json_object_set_new(line, "logprob", json_real((double)logprob));
     json_t *list = json_array();
     for (size_t i = 0; i < n_top; i++)
-        json_array_append_new(list,
-                              json_pack("{s:i, s:o, s:f}", "id", (int)top[i].id, "bytes",
-                                        token_bytes(g->vocab, top[i].id), "logprob", (double)top[i].logprob));
+        json_array_append_new(list, json_pack("{s:i, s:o, s:f}", "id", (int)top[i].id, "bytes",
+                                              gs_token_bytes_json(g->vocab, top[i].id), "logprob",
+                                              (double)top[i].logprob));
     json_object_set_new(line, "top", list);
     return GS_OK;
 }
@@ -71,7 +61,7 @@ static gs_status write_json(const struct gs_generation *g, int32_t id, const cha
                             struct gs_error *error)
 {
     json_t *line = json_pack("{s:s, s:i, s:s%, s:o}", "type", "token", "id", (int)id, "text", text, size,
-                             "bytes", token_bytes(g->vocab, id));
+                             "bytes", gs_token_bytes_json(g->vocab, id));
     gs_status status = line ? GS_OK : gs_fail_memory(error, size);
     if (status == GS_OK && g->n_logprobs >= 0)
         status = add_logprobs(g, id, line, error);

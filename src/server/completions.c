@@ -1,7 +1,7 @@
 #include "server/completions.h"
 
+#include "chat/token_json.h"
 #include "server/completion.h"
-#include "server/logprob_json.h"
 #include "server/usage_json.h"
 
 #include <stdlib.h>

@@ -1,44 +1,14 @@
 #include "server/logprob_json.h"
 
-#include "base/buffer.h"
-#include "base/utf8.h"
+#include "chat/token_json.h"
 
 #define LEAST_LOGPROB -9999.0 /* JSON has no infinity */
-
-json_t *gs_token_json(const struct gs_vocab *vocab, int32_t id)
-{
-    struct gs_buffer text = {0};
-    size_t size = 0, length;
-    const char *bytes = gs_vocab_bytes(vocab, id, &size);
-    gs_status status = gs_buffer_append(&text, "", 0, NULL);
-    for (size_t at = 0; bytes && at < size && status == GS_OK; at += length) {
-        uint32_t c = gs_utf8_decode(bytes + at, size - at, &length);
-        if (c == GS_UTF8_INCOMPLETE)
-            length = size - at;
-        status = c == GS_UTF8_INVALID || c == GS_UTF8_INCOMPLETE
-                     ? gs_buffer_append_text(&text, "\xEF\xBF\xBD", NULL)
-                     : gs_buffer_append(&text, bytes + at, length, NULL);
-    }
-    json_t *json = status == GS_OK ? json_stringn(text.data, text.size) : NULL;
-    gs_buffer_free(&text);
-    return json;
-}
-
-static json_t *bytes_json(const struct gs_vocab *vocab, int32_t id)
-{
-    size_t size = 0;
-    const char *bytes = gs_vocab_bytes(vocab, id, &size);
-    json_t *list = json_array();
-    for (size_t i = 0; bytes && i < size; i++)
-        json_array_append_new(list, json_integer((unsigned char)bytes[i]));
-    return list;
-}
 
 static json_t *entry(const struct gs_vocab *vocab, int32_t id, float logprob)
 {
     double value = (double)logprob;
     return json_pack("{s:o, s:f, s:o}", "token", gs_token_json(vocab, id), "logprob",
-                     value > LEAST_LOGPROB ? value : LEAST_LOGPROB, "bytes", bytes_json(vocab, id));
+                     value > LEAST_LOGPROB ? value : LEAST_LOGPROB, "bytes", gs_token_bytes_json(vocab, id));
 }
 
 json_t *gs_logprob_json(const struct gs_vocab *vocab, const struct gs_token_logprob *logprob)

@@ -1,5 +1,6 @@
 #include "backend/cpu/controls.h"
 
+#include "backend/control_config.h"
 #include "base/math.h"
 #include "base/status.h"
 #include "model/mxfp4.h"
@@ -224,19 +225,11 @@ static bool spoil(struct gs_device *device)
     case GS_CONTROL_EXPERT_BIAS:
         return remove_expert_biases(device);
     case GS_CONTROL_WINDOW:
-        if (!(weights = copy_weights(device)))
-            return false;
-        memset(weights->config.layer_is_window, 0, sizeof weights->config.layer_is_window);
-        return true;
     case GS_CONTROL_YARN:
-        if (!(weights = copy_weights(device)))
-            return false;
-        weights->config.rope_factor = 1.0;
-        return true;
     case GS_CONTROL_YARN_ROUNDED_BOUNDS:
         if (!(weights = copy_weights(device)))
             return false;
-        weights->config.rope_truncate = true;
+        gs_control_spoil_config(device->control, &weights->config);
         return true;
     case GS_CONTROL_NIBBLE_ORDER:
         return reverse_nibbles(device);

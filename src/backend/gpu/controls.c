@@ -1,5 +1,6 @@
 #include "backend/gpu/controls.h"
 
+#include "backend/control_config.h"
 #include "base/status.h"
 
 #include <string.h>
@@ -155,17 +156,6 @@ static void spoil_layer(struct spoiler *s, struct gs_layer_weights *w)
     }
 }
 
-static void spoil_config(enum gs_control control, struct gs_config *config)
-{
-    if (control == GS_CONTROL_WINDOW)
-        for (int64_t i = 0; i < config->n_layer; i++)
-            config->layer_is_window[i] = false;
-    if (control == GS_CONTROL_YARN)
-        config->rope_factor = 1.0;
-    if (control == GS_CONTROL_YARN_ROUNDED_BOUNDS)
-        config->rope_truncate = true;
-}
-
 gs_status gs_gpu_control_spoil(enum gs_control control, const struct gs_weights *weights,
                                struct gs_arena *arena, const struct gs_weights **out, struct gs_error *error)
 {
@@ -182,7 +172,7 @@ gs_status gs_gpu_control_spoil(enum gs_control control, const struct gs_weights 
     *copy = *weights;
     copy->arena = (struct gs_arena){0}; /* it is the original's */
     copy->layers = layers;
-    spoil_config(control, &copy->config);
+    gs_control_spoil_config(control, &copy->config);
     for (int64_t i = 0; s.status == GS_OK && i < weights->config.n_layer; i++)
         spoil_layer(&s, &layers[i]);
     *out = copy;

@@ -1,6 +1,7 @@
 /* A Metal device from open to close, and the table that the engine sees. */
 #include "backend/metal/backend.h"
 
+#include "backend/control_config.h"
 #include "backend/metal/controls.h"
 #include "backend/metal/encode.h"
 #include "backend/metal/pipelines.h"
@@ -193,7 +194,7 @@ static gs_status metal_load(struct gs_device *device, const struct gs_weights *w
         return status;
     device->weights = weights;
     device->config = weights->config;
-    gs_metal_control_spoil_config(device->control, &device->config);
+    gs_control_spoil_config(device->control, &device->config);
     gs_yarn_init(&device->config, &device->yarn);
     device->args = make_args(&device->config);
     device->layers = calloc((size_t)device->config.n_layer, sizeof *device->layers);

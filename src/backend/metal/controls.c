@@ -35,17 +35,6 @@ enum gs_metal_control gs_metal_control_of(enum gs_control control)
     }
 }
 
-void gs_metal_control_spoil_config(enum gs_control control, struct gs_config *config)
-{
-    if (control == GS_CONTROL_WINDOW)
-        for (int64_t i = 0; i < config->n_layer; i++)
-            config->layer_is_window[i] = false;
-    if (control == GS_CONTROL_YARN)
-        config->rope_factor = 1.0;
-    if (control == GS_CONTROL_YARN_ROUNDED_BOUNDS)
-        config->rope_truncate = true;
-}
-
 bool gs_metal_control_copies_experts(enum gs_control control)
 {
     return control == GS_CONTROL_NIBBLE_ORDER || control == GS_CONTROL_GATE_UP_ORDER ||

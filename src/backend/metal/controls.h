@@ -14,9 +14,6 @@ gs_status gs_metal_control_check(const struct gs_device_options *options, struct
 /* What the kernels are compiled to do wrongly. */
 enum gs_metal_control gs_metal_control_of(enum gs_control control);
 
-/* Window and rotary settings. */
-void gs_metal_control_spoil_config(enum gs_control control, struct gs_config *config);
-
 /* Are the experts spoilt, so that they cannot stay in the file? */
 bool gs_metal_control_copies_experts(enum gs_control control);
 
