@@ -121,7 +121,7 @@ ISA_FLAGS_avxvnni := $(ISA_FLAGS_avx2) -mavxvnni
 ISA_FLAGS_avx512vnni256 := $(ISA_FLAGS_avx512) -mavx512vnni
 ISA_FLAGS_avx512vnni := $(ISA_FLAGS_avx512vnni256) -mavx512vbmi
 ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512vnni) -mavx512bf16
-ISA_FLAGS_amx     := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-int8
+ISA_FLAGS_amx     := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-int8 -DGS_TILES
 ISA_FLAGS_dotprod := -march=armv8.2-a+dotprod
 ISA_FLAGS_i8mm    := $(ISA_FLAGS_dotprod)+i8mm
 ISA_FLAGS_bf16    := $(ISA_FLAGS_i8mm)+bf16
@@ -268,7 +268,7 @@ demo: all
 # ---------------------------------------------------------------- tests
 
 $(BUILD)/tests/%.o: ALL_CFLAGS += $(CMOCKA_CFLAGS)
-ifeq ($(ARCH),x86_64) # the kernels for AMX, with the tile instructions in C
+ifeq ($(ARCH),x86_64) # the kernels for AMX, with the tile instructions emulated
 $(BUILD)/tests/support/tiles_model.o: ALL_CFLAGS += $(ISA_FLAGS_avx512bf16)
 endif
 
@@ -428,7 +428,7 @@ $(BUILD)/bench/%: bench/%.c $(BUILD)/libgossamer.a
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter-out %.a,$^) $(filter %.a,$^) $(LIBS) -o $@
 
-$(BUILD)/bench/bench_kernels: $(BUILD)/tests/support/kernel_cases.o $(BUILD)/tests/support/tiles_model.o
+$(BUILD)/bench/bench_kernels: $(addprefix $(BUILD)/tests/support/,kernel_cases.o tiles_model.o tiles_emulated.o)
 
 bench: all $(BENCH_BIN)
 	@sh scripts/run-bench.sh $(BUILD)

@@ -20,10 +20,10 @@ struct kernel_variant {
 size_t kernel_variant_count(void); /* 0 is generic */
 struct kernel_variant kernel_variant_at(size_t index);
 
-/* The products for AMX with its instructions in C (tiles_model.c); what is around them is AVX-512. */
+/* The products for AMX with its instructions emulated (tiles_model.c); what is around them is AVX-512. */
 extern const struct gs_fast_kernels kernel_tiles_model;
 
-/* Those of this processor, and the model where it runs: for checks, not for speed. */
+/* Those of this processor, and the emulated ones where they run: for checks, not for speed. */
 size_t kernel_checked_count(void);
 
 struct kernel_shape {

@@ -1,7 +1,7 @@
 /*
  * Many vectors with AMX: 16 of them meet a block of 16 rows in one tile product. The rows are laid out as for
  * int8_avx512.h, which includes this; scales, and the order of the sums, are the same, and so are the bits.
- * Never run on hardware.
+ * Compared with the others where the instructions are emulated only (tests/kernels/test_amx.c).
  */
 #include "backend/cpu/kernels/tiles.h"
 
@@ -39,9 +39,9 @@ INLINE void add_tile(enum scaling scaling, const struct side_block *side, const 
 }
 
 /* out [n_x][stride] = a side times 16 vectors, of which n_x are wanted. */
-INLINE void multiply_side_tiles(enum scaling scaling, struct tiles *tiles, const struct side_block *side,
-                                size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
-                                int8_t *packed, const struct target *target, size_t first_row, float *out)
+INLINE void multiply_side_tiles(enum scaling scaling, const struct side_block *side, size_t n_blocks,
+                                const struct gs_q8_chunk *const *x, size_t n_x, int8_t *packed,
+                                const struct target *target, size_t first_row, float *out)
 {
     int32_t(*dots)[SIDE] = (int32_t(*)[SIDE])(void *)(packed + n_blocks * TILE_BYTES);
     __m512 totals[TILE_VECTORS];
@@ -50,10 +50,10 @@ INLINE void multiply_side_tiles(enum scaling scaling, struct tiles *tiles, const
         for (size_t t = 0; t < TILE_VECTORS; t++)
             sums[t] = _mm512_setzero_ps();
         for (size_t block = turn; block < n_blocks; block += TURNS, side++) {
-            tiles_load_vectors(tiles, packed + block * TILE_BYTES);
-            tiles_load_weights(tiles, side->weights);
-            tiles_multiply(tiles);
-            tiles_store(tiles, dots);
+            tiles_load_vectors(packed + block * TILE_BYTES);
+            tiles_load_weights(side->weights);
+            tiles_multiply();
+            tiles_store(dots);
             add_tile(scaling, side, x, block, dots, sums);
         }
         for (size_t t = 0; t < TILE_VECTORS; t++)
@@ -66,13 +66,12 @@ INLINE void multiply_side_tiles(enum scaling scaling, struct tiles *tiles, const
                               _mm512_mul_ps(totals[t], _mm512_set1_ps(target->factor)));
 }
 
-INLINE void multiply_sides_tiles(enum scaling scaling, struct tiles *tiles,
-                                 const struct side_block *const *laid, size_t n_sides, size_t n_blocks,
-                                 const struct gs_q8_chunk *const *x, size_t n_x, int8_t *packed,
-                                 const struct target *target, float *out)
+INLINE void multiply_sides_tiles(enum scaling scaling, const struct side_block *const *laid, size_t n_sides,
+                                 size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
+                                 int8_t *packed, const struct target *target, float *out)
 {
     for (size_t s = 0; s < n_sides; s++)
-        multiply_side_tiles(scaling, tiles, laid[s], n_blocks, x, n_x, packed, target, s * SIDE, out);
+        multiply_side_tiles(scaling, laid[s], n_blocks, x, n_x, packed, target, s * SIDE, out);
 }
 
 /* As many vectors as tiles pay for, 16 at a time; how many that were. `packed` is aligned to 64 bytes. */
@@ -80,11 +79,10 @@ INLINE size_t multiply_with_tiles(enum scaling scaling, const struct side_block 
                                   size_t n_blocks, const struct gs_q8_chunk *const *x, size_t n_x,
                                   int8_t *packed, const struct target *target)
 {
-    struct tiles tiles;
     size_t done = 0;
     if (n_x < TILE_LEAST)
         return 0;
-    tiles_begin(&tiles);
+    tiles_begin();
     while (n_x - done >= TILE_LEAST) {
         const struct gs_q8_chunk *vectors[TILE_VECTORS];
         size_t n = n_x - done < TILE_VECTORS ? n_x - done : TILE_VECTORS;
@@ -93,14 +91,13 @@ INLINE size_t multiply_with_tiles(enum scaling scaling, const struct side_block 
             vectors[t] = x[done + (t < n ? t : n - 1)];
         pack_vectors(vectors, n_blocks, packed);
         if (scaling == MULTIPLIED)
-            multiply_sides_tiles(MULTIPLIED, &tiles, laid, n_sides, n_blocks, vectors, n, packed, target,
-                                 out);
+            multiply_sides_tiles(MULTIPLIED, laid, n_sides, n_blocks, vectors, n, packed, target, out);
         else if (scaling == ADDED)
-            multiply_sides_tiles(ADDED, &tiles, laid, n_sides, n_blocks, vectors, n, packed, target, out);
+            multiply_sides_tiles(ADDED, laid, n_sides, n_blocks, vectors, n, packed, target, out);
         else
-            multiply_sides_tiles(POWERS, &tiles, laid, n_sides, n_blocks, vectors, n, packed, target, out);
+            multiply_sides_tiles(POWERS, laid, n_sides, n_blocks, vectors, n, packed, target, out);
         done += n;
     }
-    tiles_end(&tiles);
+    tiles_end();
     return done;
 }

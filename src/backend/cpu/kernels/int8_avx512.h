@@ -329,7 +329,7 @@ INLINE struct ahead plan_ahead(enum format format, const struct row *rows, size_
     return ahead;
 }
 
-#if defined(__AMX_INT8__) || defined(GS_TILES_MODEL)
+#if defined(GS_TILES)
 #include "backend/cpu/kernels/int8_amx.h"
 #else
 INLINE size_t multiply_with_tiles(enum scaling scaling, const struct side_block *const *laid, size_t n_sides,
