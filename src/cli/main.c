@@ -34,7 +34,9 @@ static void print_help(FILE *file)
     fputs("\n  gossamer COMMAND --help   its options\n"
           "  gossamer --version        the version, and the backends that work here\n\n"
           "MODEL is a folder as downloaded (Hugging Face layout, or its original/ folder), a .gguf or\n"
-          ".safetensors file, or the name of a model that gossamer pull has fetched: openai/gpt-oss-20b.\n",
+          ".safetensors file, or the name of a model that gossamer pull has fetched: openai/gpt-oss-20b.\n\n"
+          "Metal, HIP and ARM are tested in simulators and an emulator, and have never run on a Mac, an AMD\n"
+          "GPU or ARM hardware; for macOS the program is cross-compiled, and has never been started.\n",
           file);
 }
 

@@ -1,9 +1,11 @@
 /* gossamer serve: a model behind HTTP, until SIGINT or SIGTERM. */
 #include "server/request.h"
+#include "server/scheduler.h"
 #include "server/server.h"
 
 #include "backend/registry.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/dialog.h"
 #include "cli/input.h"
@@ -18,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_KEYS      256
-#define MAX_HOSTS     64
-#define LOADED_SIGNAL SIGUSR1 /* of the loading thread to the main one */
+#define MAX_KEYS    256
+#define MAX_HOSTS   64
+#define DONE_SIGNAL SIGUSR1 /* of the thread that loads, or stops, to the main one */
 
 struct settings {
     struct gs_setup_settings setup;
@@ -72,7 +74,8 @@ static const struct gs_option options[] = {
     GS_FLAG_ROW("cache-by-key", AT(cache_by_key), "requests share prefixes only with those of the same key"),
     GS_INTEGER_ROW("max-body-mib", "N", AT(max_body_mib), 1, 1024, "the largest request (default 32)"),
     GS_INTEGER_ROW("stop-seconds", "N", AT(stop_seconds), 0, 3600,
-                   "after SIGTERM or Ctrl-C, until answers under way are cut\n(default 10)"),
+                   "after SIGTERM or Ctrl-C, until answers under way are cut; a second\none cuts them at "
+                   "once (default 10)"),
     GS_FLAG_ROW("quiet", AT(quiet), "no line for each request"),
 
     GS_SETUP_MACHINE_OPTIONS(struct settings, setup),
@@ -105,6 +108,7 @@ struct serve {
     pthread_t main_thread;
     gs_status load_status;
     struct gs_error load_error;
+    bool has_ended; /* all that the model was at, when it was stopped */
 };
 
 /* ---------------------------------------------------------------- the log */
@@ -122,12 +126,19 @@ static void log_line(void *user, const char *line)
 
 /* ---------------------------------------------------------------- settings */
 
-/* Splits a text in place; the parts that are not empty. */
+/* Splits a text in place; the parts without blanks around them that are not empty. */
 static gs_status split(char *text, const char *separators, const char **list, size_t most, size_t *count,
                        const char *what, struct gs_error *error)
 {
     char *rest = NULL;
     for (char *part = strtok_r(text, separators, &rest); part; part = strtok_r(NULL, separators, &rest)) {
+        part += strspn(part, " \t");
+        size_t size = strlen(part);
+        while (size > 0 && strchr(" \t", part[size - 1]))
+            size--;
+        part[size] = '\0';
+        if (size == 0)
+            continue;
         if (*count == most)
             return gs_fail(error, GS_INVALID_ARGUMENT, "%s: at most %zu are taken", what, most);
         list[(*count)++] = part;
@@ -265,6 +276,10 @@ static gs_status configure(struct serve *serve, const char *model, struct gs_err
         status = read_hosts(serve, error);
     if (status == GS_OK)
         status = read_name(serve, model, error);
+    if (status == GS_OK && !gs_utf8_valid(c->model_name, strlen(c->model_name))) /* it stands in answers */
+        status =
+            gs_fail(error, GS_INVALID_ARGUMENT, "--name: \"%s\" is not UTF-8, which a model's name has to be",
+                    gs_quote(c->model_name).text);
     if (status == GS_OK)
         status = read_parallel(serve, error);
     return status == GS_OK ? read_date(serve, error) : status;
@@ -290,7 +305,7 @@ static void *load(void *user)
     if (serve->load_status == GS_OK)
         serve->load_status =
             gs_server_start(serve->server, serve->setup.vocab, serve->setup.engine, &serve->load_error);
-    pthread_kill(serve->main_thread, LOADED_SIGNAL);
+    pthread_kill(serve->main_thread, DONE_SIGNAL);
     return NULL;
 }
 
@@ -307,6 +322,43 @@ static void say_ready(const struct serve *serve)
             gs_server_n_parallel(serve->server), serve->setup.engine ? "" : ", from a script");
 }
 
+static void *stop(void *user)
+{
+    struct serve *serve = user;
+    serve->has_ended = gs_server_stop(serve->server, (double)serve->settings.stop_seconds);
+    pthread_kill(serve->main_thread, DONE_SIGNAL);
+    return NULL;
+}
+
+/* On a thread of its own, so that a second signal is heeded meanwhile. Leaves a device behind that hangs. */
+static void stop_or_leave(struct serve *serve, const sigset_t *signals)
+{
+    pthread_t stopper;
+    int signal = 0;
+    bool hurries = false, threaded;
+    fprintf(stderr, "gossamer: stopping; answers under way have %lld seconds\n",
+            (long long)serve->settings.stop_seconds);
+    threaded = pthread_create(&stopper, NULL, stop, serve) == 0;
+    if (!threaded)
+        stop(serve);
+    while (sigwait(signals, &signal) == 0 && signal != DONE_SIGNAL) {
+        hurries = true;
+        gs_server_hurry(serve->server);
+    }
+    if (threaded)
+        pthread_join(stopper, NULL);
+    if (serve->has_ended)
+        return;
+    if (hurries)
+        fprintf(stderr, "gossamer: leaving at the second signal, before the model's thread has ended\n");
+    else
+        fprintf(stderr,
+                "gossamer: a step of the model did not end within %.0f seconds after all answers were cut: "
+                "the device hangs, leaving without it\n",
+                GS_LAST_STEP_SECONDS);
+    _exit(GS_EXIT_FAILURE);
+}
+
 /* Until a signal ends it; GS_OK then. */
 static gs_status run(struct serve *serve, const sigset_t *signals, struct gs_error *error)
 {
@@ -316,7 +368,7 @@ static gs_status run(struct serve *serve, const sigset_t *signals, struct gs_err
     if (pthread_create(&loader, NULL, load, serve) != 0)
         return gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
     sigwait(signals, &signal);
-    if (signal != LOADED_SIGNAL) /* nothing has been promised yet */
+    if (signal != DONE_SIGNAL) /* nothing has been promised yet */
         _exit(GS_EXIT_INTERRUPTED);
     pthread_join(loader, NULL);
     if (serve->load_status != GS_OK) {
@@ -325,9 +377,7 @@ static gs_status run(struct serve *serve, const sigset_t *signals, struct gs_err
     }
     say_ready(serve);
     sigwait(signals, &signal);
-    fprintf(stderr, "gossamer: stopping; answers under way have %lld seconds\n",
-            (long long)serve->settings.stop_seconds);
-    gs_server_stop(serve->server, (double)serve->settings.stop_seconds);
+    stop_or_leave(serve, signals);
     return GS_OK;
 }
 
@@ -380,7 +430,7 @@ static int run_main(const struct gs_command *command, int argc, char **argv)
         sigemptyset(&signals);
         sigaddset(&signals, SIGINT);
         sigaddset(&signals, SIGTERM);
-        sigaddset(&signals, LOADED_SIGNAL);
+        sigaddset(&signals, DONE_SIGNAL);
         pthread_sigmask(SIG_BLOCK, &signals, NULL);
         signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is a full disk like any other */
         raise_descriptors();

@@ -582,7 +582,8 @@ bool gs_choice_ended(const struct gs_choice *c)
 
 size_t gs_choice_count(const struct gs_choice *c)
 {
-    return c->generated.count;
+    size_t count = c->generated.count; /* a forced header may be longer than the limit, which cuts it then */
+    return c->options.limit >= 0 && count > (size_t)c->options.limit ? (size_t)c->options.limit : count;
 }
 
 size_t gs_choice_reasoning(const struct gs_choice *c)

@@ -45,6 +45,7 @@ static size_t end_size(struct gs_chunked *body, char *out)
 {
     struct gs_quoted line = {.text = ""};
     body->n_digit = body->passed = 0;
+    body->announced += body->left;
     body->state = body->left > 0 ? GS_CHUNKED_DATA : GS_CHUNKED_TRAILER;
     if (body->left > 0)
         gs_format(line.text, sizeof line.text, "%llx\r\n", (unsigned long long)body->left);

@@ -31,6 +31,7 @@ struct gs_chunked {
     enum gs_chunked_state state;
     size_t n_digit, passed; /* of the size; of extension or trailer */
     uint64_t left;          /* of the chunk */
+    uint64_t announced;     /* bytes of all chunks whose size has come */
 };
 
 /*

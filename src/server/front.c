@@ -1,10 +1,10 @@
 #include "server/front.h"
 
-#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/system.h"
 #include "server/head.h"
+#include "server/refusal.h"
 #include "server/relay.h"
 
 #include <errno.h>
@@ -21,13 +21,16 @@
 #define POLL_MS 100
 #define PAUSE_SECONDS                                                                                        \
     0.02 /* before a head that has not grown is looked at again, where SO_RCVLOWAT does not help */
-#define DRAIN_SECONDS                                                                                        \
-    2.0 /* after an answer: closing at once would take it from a client that still sends                     \
-         */
-#define DRAIN_BYTES  (1u << 20)
-#define ACCEPT_BURST 64
-#define FLUSH_BLOCKS 64  /* of a relayed answer, when the server ends */
-#define MAX_RELAYS   512 /* at once */
+/* After an answer: closing at once would take it from a client that still sends. One that has announced a
+ * body and reads nothing before all of it is sent has these bytes to come to the answer. */
+#define DRAIN_SECONDS      2.0 /* without a byte */
+#define DRAIN_ALL_SECONDS  2.0
+#define DRAIN_BYTES        (1u << 20)
+#define DRAIN_BODY_SECONDS 30.0
+#define DRAIN_BODY_BYTES   (256u << 20)
+#define ACCEPT_BURST       64
+#define FLUSH_BLOCKS       64  /* of a relayed answer, when the server ends */
+#define MAX_RELAYS         512 /* at once */
 
 #if !defined(MSG_NOSIGNAL)
 #define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
@@ -39,8 +42,10 @@ struct caller {
     struct sockaddr_storage address;
     socklen_t length;
     double until;   /* then it is closed */
+    double last;    /* drained: it is until then at the latest */
     double look_at; /* not before */
     size_t seen;    /* bytes of the head; drained: read since the answer */
+    size_t most;    /* drained: of these */
     bool drained;
     enum gs_error_form errors; /* of the path that was asked for, once there is one */
     struct gs_relay *relay;    /* NULL: none */
@@ -61,59 +66,26 @@ struct gs_front {
 
 /* ---------------------------------------------------------------- answers */
 
-static const char *reason_of(int status)
+static void begin_draining(struct caller *caller, bool has_body)
 {
-    switch (status) {
-    case 413:
-        return "Content Too Large";
-    case 414:
-        return "URI Too Long";
-    case 431:
-        return "Request Header Fields Too Large";
-    case 501:
-        return "Not Implemented";
-    case 503:
-        return "Service Unavailable";
-    case 505:
-        return "HTTP Version Not Supported";
-    default:
-        return "Bad Request";
-    }
-}
-
-/* NULL if memory is out. */
-static char *print_error(enum gs_error_form form, const struct gs_api_error *error)
-{
-    json_t *json = form == GS_ERROR_ANTHROPIC ? gs_api_error_anthropic(error) : gs_api_error_json(error);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
-    return text;
-}
-
-static void begin_draining(struct caller *caller)
-{
+    double now = gs_clock_seconds();
     shutdown(caller->socket, SHUT_WR);
     caller->drained = true;
     caller->seen = 0;
+    caller->most = has_body ? DRAIN_BODY_BYTES : DRAIN_BYTES;
     caller->look_at = 0;
-    caller->until = gs_clock_seconds() + DRAIN_SECONDS;
+    caller->until = now + DRAIN_SECONDS;
+    caller->last = now + (has_body ? DRAIN_BODY_SECONDS : DRAIN_ALL_SECONDS);
 }
 
-/* An answer is shorter than what a fresh socket takes at once. */
 static void refuse(struct gs_front *front, struct caller *caller, const struct gs_api_error *error)
 {
     struct gs_buffer out = {0};
-    char *body = print_error(caller->errors, error);
-    if (body && gs_buffer_print(
-                    &out, NULL,
-                    "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n"
-                    "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                    error->status, reason_of(error->status), strlen(body), body) == GS_OK)
+    if (gs_refusal_print(&out, caller->errors, error) == GS_OK)
         send(caller->socket, out.data, out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
     front->options.refused(front->options.user, error->status, error->message);
-    begin_draining(caller);
+    begin_draining(caller, error->status == 413);
     gs_buffer_free(&out);
-    free(body);
 }
 
 /* ---------------------------------------------------------------- callers */
@@ -128,10 +100,13 @@ static void set_low_water(int socket, size_t bytes)
 static bool drain(struct gs_front *front, struct caller *caller)
 {
     ssize_t count = recv(caller->socket, front->bytes, sizeof front->bytes, MSG_DONTWAIT);
-    if (count > 0)
-        caller->seen += (size_t)count;
     bool waits = count > 0 || (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-    if (waits && caller->seen <= DRAIN_BYTES)
+    if (count > 0) {
+        double until = gs_clock_seconds() + DRAIN_SECONDS;
+        caller->seen += (size_t)count;
+        caller->until = until < caller->last ? until : caller->last;
+    }
+    if (waits && caller->seen <= caller->most)
         return true;
     close(caller->socket);
     return false;
@@ -143,7 +118,8 @@ static bool begin_relay(struct gs_front *front, struct caller *caller, const str
     struct gs_api_error failure;
     int inner;
     if (front->n_relay == MAX_RELAYS ||
-        gs_relay_open(caller->socket, front->bytes, head, &caller->relay, &inner, NULL) != GS_OK) {
+        gs_relay_open(caller->socket, front->bytes, head, front->options.max_body, &caller->relay, &inner,
+                      NULL) != GS_OK) {
         gs_api_fail(&failure, 503, "overloaded", "too many chunked requests at once: try again later");
         refuse(front, caller, &failure);
         return drain(front, caller);
@@ -177,7 +153,7 @@ static bool run_relay(struct gs_front *front, struct caller *caller, const struc
     if (state == GS_RELAY_BAD)
         refuse(front, caller, &error);
     else
-        begin_draining(caller);
+        begin_draining(caller, false);
     return drain(front, caller);
 }
 
@@ -198,6 +174,11 @@ static bool look(struct gs_front *front, struct caller *caller, double now)
     case GS_HEAD_WHOLE:
         if (caller->seen > 0)
             set_low_water(caller->socket, 1);
+        if (head.length > front->options.max_body) {
+            gs_refusal_of_length(front->options.max_body, &error);
+            refuse(front, caller, &error);
+            return drain(front, caller);
+        }
         if (gs_relay_needed(&head))
             return begin_relay(front, caller, &head);
         front->options.take(front->options.user, caller->socket,

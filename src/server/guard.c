@@ -170,13 +170,13 @@ static int check_key(const struct gs_guard *guard, struct gs_exchange *exchange,
         given += strlen(bearer);
     else
         given = gs_exchange_header(exchange, "x-api-key");
-    if (!given)
-        return gs_api_fail(error, 401, "invalid_api_key",
-                           "a key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
-    exchange->key = gs_guard_find_key(guard, given, strlen(given));
-    if (exchange->key == 0)
-        return gs_api_fail(error, 401, "invalid_api_key", "the key is not one of this server's");
-    return 0;
+    exchange->key = given ? gs_guard_find_key(guard, given, strlen(given)) : 0;
+    if (exchange->key > 0)
+        return 0;
+    gs_reply_header(exchange, "WWW-Authenticate", "Bearer");
+    return gs_api_fail(error, 401, "invalid_api_key", "%s",
+                       given ? "the key is not one of this server's"
+                             : "a key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
 }
 
 /* ---------------------------------------------------------------- routes */
@@ -223,8 +223,13 @@ static int check_content_type(const struct gs_exchange *exchange, struct gs_api_
 {
     static const char json[] = "application/json";
     const char *type = gs_exchange_header(exchange, "Content-Type");
+    const char *encoding = gs_exchange_header(exchange, "Content-Encoding");
     if (strcmp(exchange->method, "POST") != 0)
         return 0;
+    if (encoding && encoding[0] && strcasecmp(encoding, "identity") != 0)
+        return gs_api_fail(error, 415, "unsupported_media_type",
+                           "Content-Encoding: bodies are read as they are, not as \"%s\"",
+                           gs_quote(encoding).text);
     size_t length = strlen(json);
     if (type && strncasecmp(type, json, length) == 0 && strchr("; \t", type[length]))
         return 0;

@@ -1,24 +1,19 @@
 /*
  * libmicrohttpd's threads read requests and send what exchanges have; a connection with nothing to do is
  * suspended and costs no thread. It gets its connections from front.c, once their head is one, and closes
- * them behind the answer: what it would refuse by itself, in HTML, it never sees. A watcher sees what
- * libmicrohttpd does not look for: clients that leave while their connection is suspended, and heads that
- * arrive a byte at a time. A waker resumes connections: each costs a system call, which the thread of the
- * engine is spared.
+ * them behind the answer: what it would refuse by itself, in HTML, it never sees. http_watch.c looks for what
+ * it does not. A waker resumes connections: each costs a system call, which the thread of the engine is
+ * spared.
  */
-#include "server/http_daemon.h"
-
 #include "base/clock.h"
 #include "base/status.h"
-#include "base/system.h"
 #include "server/front.h"
 #include "server/head.h"
+#include "server/http_state.h"
 #include "server/listen.h"
 
-#include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,63 +25,12 @@
 #define MAX_CONNECTIONS 4000u
 #define MAX_PER_PEER    2000u
 #define CONNECTION_MEMORY                                                                                    \
-    (48u << 10)           /* of each: more than GS_HEAD_MAX_*, so that too much of those is told here */
-#define IDLE_SECONDS 30u  /* without a byte, in either direction */
-#define HEAD_SECONDS 10.0 /* from the connection to the end of its head */
-#define BODY_SECONDS 30.0 /* and for each MIN_RATE bytes one more */
-#define MIN_RATE     16384.0
-#define MAX_BODIES   8u             /* of the largest size, all requests under way together */
-#define MAX_DRAIN    (256ull << 20) /* a body that is too long is read so far, to be answered */
-#define MAX_BEHIND   256            /* blocks that a client has sent behind its request */
+    (48u << 10) /* of each: more than GS_HEAD_MAX_*, so that too much of those is told here */
+/* Without a byte in either direction; more than a body has, which is answered before (http_watch.c). */
+#define IDLE_SECONDS 45u
+#define MAX_BODIES   8u  /* of the largest size, all requests under way together */
+#define MAX_BEHIND   256 /* blocks that a client has sent behind its request */
 #define STREAM_BLOCK 16384
-#define WATCH_MS     100
-
-/* A connection, from accept to close. */
-struct link {
-    struct link *before, *after;
-    size_t number;
-    int socket;
-    double since; /* handed on, or its answer ended */
-    bool busy;
-    bool watched; /* its answer is under way, for a client that is there as far as is known */
-};
-
-/* A request under way. */
-struct sender {
-    struct sender *before, *after;
-    struct gs_http *http;
-    struct MHD_Connection *connection;
-    struct link *link;
-    struct gs_exchange *exchange;
-    struct gs_api_error failure; /* of the head; status 0: none */
-    uint64_t received;           /* bytes of the body */
-    uint64_t kept;               /* of these in memory: counted in body_bytes */
-    struct sender *woken;        /* next of those to be resumed */
-    bool dispatched;             /* its handler has run */
-    int status;                  /* of what was queued */
-};
-
-struct gs_http {
-    struct gs_http_options options;
-    int listener, port;
-    struct MHD_Daemon *daemon;
-    struct gs_front *front;
-    pthread_mutex_t mutex; /* of the two lists */
-    struct link *links;
-    struct sender *senders;
-    size_t n_sender;
-    size_t n_exchange, n_link;   /* ever */
-    size_t n_open;               /* links */
-    _Atomic uint64_t body_bytes; /* of all senders */
-    pthread_t watcher, waker;
-    bool has_watcher, has_waker;
-    _Atomic bool stops;
-
-    pthread_mutex_t wake_mutex;
-    pthread_cond_t wakes;
-    struct sender *woken; /* suspended, and to be resumed at the next flush */
-    bool flushes, waker_stops;
-};
 
 /* ---------------------------------------------------------------- connections */
 
@@ -103,12 +47,12 @@ static void notice_connection(void *user, struct MHD_Connection *connection, voi
                               enum MHD_ConnectionNotificationCode code)
 {
     struct gs_http *http = user;
-    struct link *link = *context;
+    struct gs_link *link = *context;
     pthread_mutex_lock(&http->mutex);
     if (code == MHD_CONNECTION_NOTIFY_STARTED && (link = calloc(1, sizeof *link))) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *link = (struct link){.after = http->links, .since = gs_clock_seconds()};
+        *link = (struct gs_link){.after = http->links, .since = gs_clock_seconds()};
         link->number = ++http->n_link;
         http->n_open++;
         link->socket = info ? info->connect_fd : -1;
@@ -126,112 +70,6 @@ static void notice_connection(void *user, struct MHD_Connection *connection, voi
         *context = NULL;
     }
     pthread_mutex_unlock(&http->mutex);
-}
-
-static void close_slow_heads(struct gs_http *http, double now)
-{
-    for (struct link *link = http->links; link; link = link->after) {
-        if (!link->busy && link->socket >= 0 && now - link->since > HEAD_SECONDS) {
-            shutdown(link->socket, SHUT_RDWR);
-            link->since = now;
-        }
-    }
-}
-
-/* ---------------------------------------------------------------- clients that leave */
-
-struct watched {
-    struct pollfd *polls;           /* [count] */
-    struct gs_exchange **exchanges; /* [count], held */
-    size_t count, capacity;
-};
-
-/* Under the mutex: the senders whose answers are under way. */
-static void list_watched(struct gs_http *http, struct watched *watched)
-{
-    watched->count = 0;
-    if (http->n_sender > watched->capacity) {
-        size_t capacity = 2 * http->n_sender;
-        struct pollfd *polls = realloc(watched->polls, capacity * sizeof *polls);
-        if (polls)
-            watched->polls = polls;
-        struct gs_exchange **exchanges = realloc(watched->exchanges, capacity * sizeof(void *));
-        if (exchanges)
-            watched->exchanges = exchanges;
-        if (!polls || !exchanges)
-            return;
-        watched->capacity = capacity;
-    }
-    for (struct sender *sender = http->senders; sender; sender = sender->after) {
-        if (!sender->dispatched || !sender->link || gs_exchange_gone(sender->exchange))
-            continue;
-        watched->polls[watched->count] =
-            (struct pollfd){.fd = sender->link->socket, .events = GS_SYSTEM_POLL_LEFT};
-        watched->exchanges[watched->count++] = gs_exchange_hold(sender->exchange);
-    }
-}
-
-/*
- * Under the mutex. libmicrohttpd can miss that a client closes while its body is still coming, or just before
- * its answer, and would keep the socket until IDLE_SECONDS are over: a few thousand such clients would be all
- * that there is room for. Both directions shut is an event that it does not miss.
- */
-static void close_left(struct gs_http *http, struct pollfd **polls, size_t *capacity)
-{
-    size_t count = 0;
-    if (http->n_open > *capacity) {
-        struct pollfd *more = realloc(*polls, 2 * http->n_open * sizeof *more);
-        if (!more)
-            return;
-        *polls = more;
-        *capacity = 2 * http->n_open;
-    }
-    for (struct link *link = http->links; link; link = link->after)
-        link->watched = false;
-    for (struct sender *sender = http->senders; sender; sender = sender->after)
-        if (sender->link)
-            sender->link->watched = sender->dispatched && !gs_exchange_gone(sender->exchange);
-    for (struct link *link = http->links; link; link = link->after)
-        (*polls)[count++] =
-            (struct pollfd){.fd = link->watched ? -1 : link->socket, .events = GS_SYSTEM_POLL_LEFT};
-    if (poll(*polls, (nfds_t)count, 0) <= 0)
-        return;
-    count = 0;
-    for (struct link *link = http->links; link; link = link->after)
-        if ((*polls)[count++].revents & (GS_SYSTEM_POLL_LEFT | POLLHUP | POLLERR))
-            shutdown(link->socket, SHUT_RDWR);
-}
-
-static void *watch(void *user)
-{
-    struct gs_http *http = user;
-    struct watched watched = {0};
-    struct pollfd *polls = NULL;
-    size_t capacity = 0;
-    double swept = 0.0;
-    while (!atomic_load(&http->stops)) {
-        double now = gs_clock_seconds();
-        pthread_mutex_lock(&http->mutex);
-        list_watched(http, &watched);
-        if (now - swept >= 1e-3 * WATCH_MS) {
-            close_slow_heads(http, now);
-            close_left(http, &polls, &capacity);
-            swept = now;
-        }
-        pthread_mutex_unlock(&http->mutex);
-        int ready = poll(watched.polls, (nfds_t)watched.count, WATCH_MS);
-        for (size_t i = 0; i < watched.count; i++) {
-            if (ready > 0 && (watched.polls[i].revents & (GS_SYSTEM_POLL_LEFT | POLLHUP | POLLERR)))
-                gs_exchange_leave(watched.exchanges[i]);
-            gs_exchange_release(watched.exchanges[i]);
-        }
-        gs_server_watch(http->options.server);
-        gs_http_flush(http);
-    }
-    free(watched.polls);
-    free(watched.exchanges);
-    free(polls);
-    return NULL;
 }
 
 /* ---------------------------------------------------------------- heads */
@@ -276,25 +114,14 @@ static enum MHD_Result read_query(void *user, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* Digits and nothing else; UINT64_MAX for anything that is no length. */
-static uint64_t read_length(const char *text)
-{
-    size_t digits = strspn(text, "0123456789");
-    return digits > 0 && digits < 19 && text[digits] == '\0' ? strtoull(text, NULL, 10) : UINT64_MAX;
-}
-
 /* What head.c cannot know. */
-static int check_framing(const struct gs_http *http, const struct head *head, struct gs_api_error *error)
+static int check_head(const struct head *head, struct gs_api_error *error)
 {
-    const char *length = gs_exchange_header(head->exchange, "Content-Length");
     if (head->out_of_memory)
         return gs_api_fail(error, 503, NULL, "memory is out");
     if (head->too_many)
         return gs_api_fail(error, 431, NULL, "the head is too long: at most %d lines and %u bytes are read",
                            GS_MAX_HEADERS, GS_HEAD_MAX_BYTES);
-    if (length && read_length(length) > http->options.max_body)
-        return gs_api_fail(error, 413, NULL, "the body is too long: at most %llu bytes are read",
-                           (unsigned long long)http->options.max_body);
     return 0;
 }
 
@@ -318,10 +145,10 @@ static size_t number_peer(const struct sockaddr *address, size_t key)
     return (size_t)number;
 }
 
-static struct sender *begin(struct gs_http *http, struct MHD_Connection *connection, const char *url,
-                            const char *method)
+static struct gs_sender *begin(struct gs_http *http, struct MHD_Connection *connection, const char *url,
+                               const char *method)
 {
-    struct sender *sender = calloc(1, sizeof *sender);
+    struct gs_sender *sender = calloc(1, sizeof *sender);
     struct gs_exchange *exchange = sender ? gs_exchange_make(http->options.server) : NULL;
     if (!exchange) {
         free(sender);
@@ -332,6 +159,7 @@ static struct sender *begin(struct gs_http *http, struct MHD_Connection *connect
     sender->http = http;
     sender->connection = connection;
     sender->exchange = exchange;
+    sender->heard = exchange->began;
     sender->link = info ? info->socket_context : NULL;
     exchange->method = gs_exchange_keep(exchange, method);
     exchange->path = gs_exchange_keep(exchange, url);
@@ -340,7 +168,7 @@ static struct sender *begin(struct gs_http *http, struct MHD_Connection *connect
     MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, read_query, &head);
     if (!exchange->method || !exchange->path)
         head.out_of_memory = true;
-    if (check_framing(http, &head, &sender->failure) == 0)
+    if (check_head(&head, &sender->failure) == 0)
         gs_guard_check(http->options.guard, exchange, &sender->failure);
 
     pthread_mutex_lock(&http->mutex);
@@ -366,7 +194,7 @@ static struct sender *begin(struct gs_http *http, struct MHD_Connection *connect
 /* The sender stays as it is until it is resumed: nobody else ends a suspended connection. */
 static void resume(void *user)
 {
-    struct sender *sender = user;
+    struct gs_sender *sender = user;
     struct gs_http *http = sender->http;
     pthread_mutex_lock(&http->wake_mutex);
     bool direct = http->waker_stops;
@@ -397,13 +225,13 @@ static void *wake_senders(void *user)
         pthread_mutex_lock(&http->wake_mutex);
         while (!http->flushes && !http->waker_stops)
             pthread_cond_wait(&http->wakes, &http->wake_mutex);
-        struct sender *sender = http->woken;
+        struct gs_sender *sender = http->woken;
         http->woken = NULL;
         http->flushes = false;
         stops = http->waker_stops;
         pthread_mutex_unlock(&http->wake_mutex);
         while (sender) {
-            struct sender *next = sender->woken; /* before it is resumed, and may go */
+            struct gs_sender *next = sender->woken; /* before it is resumed, and may go */
             MHD_resume_connection(sender->connection);
             sender = next;
         }
@@ -415,7 +243,7 @@ static void *wake_senders(void *user)
  * An end with an error leaves the connection open in libmicrohttpd until something else wakes its thread. A
  * byte that cannot be sent any more closes it at once, and no client takes the stream for whole.
  */
-static ssize_t break_off(const struct sender *sender, char *buffer)
+static ssize_t break_off(const struct gs_sender *sender, char *buffer)
 {
     if (!sender->link || sender->link->socket < 0)
         return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -426,7 +254,7 @@ static ssize_t break_off(const struct sender *sender, char *buffer)
 
 static ssize_t read_stream(void *user, uint64_t position, char *buffer, size_t size)
 {
-    struct sender *sender = user;
+    struct gs_sender *sender = user;
     struct gs_exchange *exchange = sender->exchange;
     ssize_t result = 0;
     (void)position;
@@ -465,8 +293,11 @@ static void add_headers(struct MHD_Response *response, const struct gs_exchange 
         MHD_add_response_header(response, exchange->reply_headers[i].name, exchange->reply_headers[i].value);
 }
 
-/* Under the exchange's mutex: what it says goes to the connection. */
-static enum MHD_Result queue(struct sender *sender)
+/*
+ * What it says goes to the connection. Without the exchange's mutex: libmicrohttpd locks a response here, and
+ * holds that lock where it calls read_stream. An answer that has a form changes no more, but for the stream.
+ */
+static enum MHD_Result queue(struct gs_sender *sender)
 {
     struct gs_exchange *exchange = sender->exchange;
     struct MHD_Response *response;
@@ -491,44 +322,30 @@ static enum MHD_Result queue(struct sender *sender)
 }
 
 /* The answer, if there is one yet; else the connection sleeps until there is. */
-static enum MHD_Result queue_or_wait(struct sender *sender)
+static enum MHD_Result queue_or_wait(struct gs_sender *sender)
 {
     struct gs_exchange *exchange = sender->exchange;
-    enum MHD_Result result = MHD_YES;
     pthread_mutex_lock(&exchange->mutex);
     exchange->wake = resume;
     exchange->wake_user = sender;
-    if (atomic_load(&exchange->gone)) {
-        result = MHD_NO;
-    } else if (exchange->form != GS_REPLY_NONE) {
-        result = queue(sender);
-    } else {
+    bool gone = atomic_load(&exchange->gone), answered = exchange->form != GS_REPLY_NONE;
+    if (!gone && !answered) { /* under the mutex: a wake-up has to come behind it */
         exchange->waiting = true;
         MHD_suspend_connection(sender->connection);
     }
     pthread_mutex_unlock(&exchange->mutex);
-    return result;
-}
-
-/* So much of a body is read, be it to be answered only. */
-static uint64_t most_read(const struct gs_http *http)
-{
-    return http->options.max_body > MAX_DRAIN ? http->options.max_body : MAX_DRAIN;
+    return gone ? MHD_NO : answered ? queue(sender) : MHD_YES;
 }
 
 /* A piece of the body. */
-static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t *size)
+static enum MHD_Result receive(struct gs_sender *sender, const char *bytes, size_t *size)
 {
     struct gs_http *http = sender->http;
     struct gs_exchange *exchange = sender->exchange;
     uint64_t most = MAX_BODIES * http->options.max_body;
-    sender->received += *size;
-    double allowed = BODY_SECONDS + (double)sender->received / MIN_RATE;
-    if (gs_clock_seconds() - exchange->began > allowed || sender->received > most_read(http))
-        return MHD_NO;
-    if (sender->failure.status == 0 && sender->received > http->options.max_body)
-        gs_api_fail(&sender->failure, 413, NULL, "the body is too long: at most %llu bytes are read",
-                    (unsigned long long)http->options.max_body);
+    if (atomic_fetch_add(&sender->received, *size) + *size > http->options.max_body)
+        return MHD_NO; /* front.c and relay.c have let none such through */
+    atomic_store(&sender->heard, gs_clock_seconds());
     if (sender->failure.status == 0) {
         sender->kept += *size;
         if (atomic_fetch_add(&http->body_bytes, *size) + *size > most) {
@@ -548,11 +365,13 @@ static enum MHD_Result receive(struct sender *sender, const char *bytes, size_t 
     return MHD_YES;
 }
 
-/* A body that would be cut before its end is answered before its beginning. */
-static bool is_hopeless(const struct gs_http *http, const struct gs_exchange *exchange)
+/* False: it was given up meanwhile (http_watch.c). */
+static bool end_body(struct gs_sender *sender)
 {
-    const char *length = gs_exchange_header(exchange, "Content-Length");
-    return length && strspn(length, "0123456789") == strlen(length) && read_length(length) > most_read(http);
+    pthread_mutex_lock(&sender->http->mutex);
+    sender->whole = sender->late == 0.0;
+    pthread_mutex_unlock(&sender->http->mutex);
+    return sender->whole;
 }
 
 static enum MHD_Result answer(void *user, struct MHD_Connection *connection, const char *url,
@@ -560,19 +379,16 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *connection, con
                               void **state)
 {
     struct gs_http *http = user;
-    struct sender *sender = *state;
+    struct gs_sender *sender = *state;
     (void)version;
     if (!sender) {
         *state = sender = begin(http, connection, url, method);
-        if (!sender || sender->failure.status == 0 || !is_hopeless(http, sender->exchange))
-            return sender ? MHD_YES : MHD_NO;
-        gs_reply_error(sender->exchange, &sender->failure);
-        pthread_mutex_lock(&http->mutex);
-        sender->dispatched = true;
-        pthread_mutex_unlock(&http->mutex);
+        return sender ? MHD_YES : MHD_NO;
     }
     if (*size > 0)
         return receive(sender, bytes, size);
+    if (!sender->whole && !end_body(sender))
+        return MHD_NO;
     if (!sender->dispatched) {
         struct gs_exchange *exchange = sender->exchange;
         if (sender->failure.status == 0 && !(exchange->route->flags & GS_ROUTE_READY) &&
@@ -596,7 +412,7 @@ static void complete(void *user, struct MHD_Connection *connection, void **state
                      enum MHD_RequestTerminationCode code)
 {
     struct gs_http *http = user;
-    struct sender *sender = *state;
+    struct gs_sender *sender = *state;
     (void)connection;
     if (!sender)
         return;
@@ -676,7 +492,8 @@ static gs_status start_front(struct gs_http *http, struct gs_error *error)
     struct gs_front_options options = {.listener = http->listener,
                                        .max_callers = MAX_CONNECTIONS,
                                        .max_per_peer = MAX_PER_PEER,
-                                       .head_seconds = HEAD_SECONDS,
+                                       .head_seconds = GS_HTTP_HEAD_SECONDS,
+                                       .max_body = http->options.max_body,
                                        .take = take,
                                        .refused = log_refused,
                                        .user = http};
@@ -712,7 +529,7 @@ static gs_status start_threads(struct gs_http *http, struct gs_error *error)
     gs_status status = start_daemon(http, error);
     if (status == GS_OK) {
         http->has_waker = pthread_create(&http->waker, NULL, wake_senders, http) == 0;
-        http->has_watcher = http->has_waker && pthread_create(&http->watcher, NULL, watch, http) == 0;
+        http->has_watcher = http->has_waker && pthread_create(&http->watcher, NULL, gs_http_watch, http) == 0;
         if (!http->has_watcher)
             status = gs_fail(error, GS_OUT_OF_MEMORY, "cannot start a thread");
     }
@@ -758,7 +575,7 @@ size_t gs_http_pending(struct gs_http *http)
 {
     pthread_mutex_lock(&http->mutex);
     size_t count = 0;
-    for (const struct sender *sender = http->senders; sender; sender = sender->after)
+    for (const struct gs_sender *sender = http->senders; sender; sender = sender->after)
         count += sender->dispatched;
     pthread_mutex_unlock(&http->mutex);
     return count;
@@ -773,7 +590,7 @@ void gs_http_close(struct gs_http *http)
     if (http->has_watcher)
         pthread_join(http->watcher, NULL);
     pthread_mutex_lock(&http->mutex);
-    for (struct sender *sender = http->senders; sender; sender = sender->after)
+    for (struct gs_sender *sender = http->senders; sender; sender = sender->after)
         gs_exchange_leave(sender->exchange);
     pthread_mutex_unlock(&http->mutex);
     pthread_mutex_lock(&http->wake_mutex);

@@ -21,7 +21,6 @@ int gs_http_port(const struct gs_http *http);
 /* No new connections. */
 void gs_http_quiesce(struct gs_http *http);
 
-/* Requests that are not answered whole yet. */
 /* Sends what exchanges have been given since the last time; whoever gives them something calls it then. */
 void gs_http_flush(struct gs_http *http);
 

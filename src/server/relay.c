@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "base/system.h"
 #include "server/chunked.h"
+#include "server/refusal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +32,7 @@ struct load {
 struct gs_relay {
     int client, inner;
     uint64_t left; /* of a body that is not chunked */
+    uint64_t max_body;
     bool chunked;
     struct gs_chunked body;
     struct load request, answer;
@@ -49,8 +51,8 @@ bool gs_relay_needed(const struct gs_head *head)
     return head->chunked || head->has_cookie;
 }
 
-gs_status gs_relay_open(int client, const char *bytes, const struct gs_head *head, struct gs_relay **out,
-                        int *inner, struct gs_error *error)
+gs_status gs_relay_open(int client, const char *bytes, const struct gs_head *head, uint64_t max_body,
+                        struct gs_relay **out, int *inner, struct gs_error *error)
 {
     int ends[2];
     *out = NULL;
@@ -72,6 +74,7 @@ gs_status gs_relay_open(int client, const char *bytes, const struct gs_head *hea
     relay->client = client;
     relay->inner = ends[0];
     relay->left = head->length;
+    relay->max_body = max_body;
     relay->chunked = head->chunked;
     gs_head_drop_cookies(bytes, head->size, relay->request.bytes, &relay->request.size);
     for (size_t left = head->size; left > 0;) { /* it is there */
@@ -132,6 +135,8 @@ static bool read_request(struct gs_relay *relay, struct gs_api_error *error)
     ssize_t count = recv(relay->client, relay->chunked ? bytes : load->bytes, most, 0);
     if (count > 0 && relay->chunked) {
         gs_chunked_read(&relay->body, bytes, (size_t)count, load->bytes, &load->size, error);
+        if (error->status == 0 && relay->body.announced > relay->max_body)
+            gs_refusal_of_length(relay->max_body, error);
     } else if (count > 0) {
         load->size = (size_t)count;
         relay->left -= (size_t)count;

@@ -16,7 +16,7 @@ struct gs_relay;
 enum gs_relay_state {
     GS_RELAY_GOES_ON,
     GS_RELAY_ANSWERED, /* all of the answer is with the client */
-    GS_RELAY_BAD,      /* nothing is, but perhaps "100 Continue": `error` is to be */
+    GS_RELAY_BAD,      /* nothing is, but perhaps "100 Continue": `error` is to be, 400 or 413 */
     GS_RELAY_BROKEN,   /* a side has gone, or does not read */
 };
 
@@ -24,10 +24,10 @@ bool gs_relay_needed(const struct gs_head *head);
 
 /*
  * `client` is borrowed; `bytes` are the head of its request, which lies unread in it. `inner` is the end that
- * libmicrohttpd is to have: the caller's.
+ * libmicrohttpd is to have: the caller's. A body in chunks has max_body bytes at most.
  */
-gs_status gs_relay_open(int client, const char *bytes, const struct gs_head *head, struct gs_relay **out,
-                        int *inner, struct gs_error *error);
+gs_status gs_relay_open(int client, const char *bytes, const struct gs_head *head, uint64_t max_body,
+                        struct gs_relay **out, int *inner, struct gs_error *error);
 
 /* What it waits for: polls[0] of the client, polls[1] of its own end of the pair. */
 void gs_relay_list_polls(const struct gs_relay *relay, struct pollfd polls[2]);

@@ -1,4 +1,5 @@
 #include "server/request_read.h"
+#include "server/steer.h"
 
 #include "base/status.h"
 #include "chat/json_path.h"
@@ -163,6 +164,8 @@ int gs_request_check_room(struct gs_server *server, const struct gs_request *req
 {
     int64_t n_ctx = gs_server_n_ctx(server);
     int64_t wanted = request->max_tokens == 0 ? 0 : 1;
+    if (request->steer)
+        wanted += (int64_t)gs_steer_plan_forced(request->steer)->count;
     for (size_t i = 0; i < request->n_prompt; i++)
         if ((int64_t)request->prompts[i].count + wanted > n_ctx) {
             gs_api_fail(error, 400, "context_length_exceeded",

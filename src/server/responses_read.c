@@ -66,6 +66,9 @@ static int read_message(struct gs_turns *turns, json_t *item, const char *path, 
     struct gs_json_path at = gs_json_path_key(path, "role");
     if (!role.bytes)
         return expected(at.text, "a string", json_object_get(item, "role"), error);
+    if (!content)
+        return expected(gs_json_path_key(path, "content").text, "a string or an array",
+                        json_object_get(item, "content"), error);
     if (gs_text_is(role, "assistant")) {
         gs_turns_text(turns, content, path);
         return 0;

@@ -88,7 +88,7 @@ static json_t *response_json(const struct gs_response *response, const char *sta
     json_object_set_new(object, "output", json_copy(response->output));
     if (usage)
         json_object_set_new(object, "usage", usage_json(usage));
-    if (response->cut)
+    if (response->cut && !error)
         json_object_set_new(object, "incomplete_details", json_pack("{s:s}", "reason", "max_output_tokens"));
     if (error)
         json_object_set_new(object, "error",

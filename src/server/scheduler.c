@@ -13,8 +13,15 @@
 #define QUIET_SECONDS 5.0    /* without an event until WAITING */
 #define STUCK_SECONDS 1800.0 /* of a step: a device that hangs; the slowest honest steps take minutes */
 #define MAX_RETRY     60u
+#define STOP_MS       20  /* while it stops: between two looks at the clock */
+#define HURRY_SECONDS 1.0 /* for whatever the thread is at, where nobody waits for more */
 
 /* ---------------------------------------------------------------- tasks */
+
+static int fail_stopping(struct gs_api_error *error)
+{
+    return gs_api_fail(error, 503, "shutting_down", "the server is shutting down");
+}
 
 static void keep_alive(struct gs_task *task, double now)
 {
@@ -97,7 +104,7 @@ int gs_scheduler_submit(struct gs_scheduler *s, struct gs_request *request, stru
     /* One look at `stops` and the queue: the thread ends when it sees it stopped and empty. */
     pthread_mutex_lock(&s->mutex);
     if (s->stops)
-        status = gs_api_fail(error, 503, "shutting_down", "the server is shutting down");
+        status = fail_stopping(error);
     else if (s->n_queue >= s->options.max_queue)
         status = refuse(s, error);
     else
@@ -385,15 +392,22 @@ static void publish(struct gs_scheduler *s)
     atomic_store(&s->options.metrics->kv_capacity, capacity);
 }
 
-/* Meanwhile, what has been kept for a while is written. */
-static void wait_for_work(struct gs_scheduler *s)
+/* As pthread_cond_timedwait wants it. */
+static struct timespec time_after(double seconds)
 {
-    double seconds = s->cache ? gs_prefix_cache_store(s->cache) : -1.0;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     double fraction = seconds + (double)until.tv_nsec * 1e-9;
     until.tv_sec += (time_t)fraction;
     until.tv_nsec = (long)((fraction - (double)(time_t)fraction) * 1e9);
+    return until;
+}
+
+/* Meanwhile, what has been kept for a while is written. */
+static void wait_for_work(struct gs_scheduler *s)
+{
+    double seconds = s->cache ? gs_prefix_cache_store(s->cache) : -1.0;
+    struct timespec until = time_after(seconds);
     pthread_mutex_lock(&s->mutex);
     while (!s->queue && !s->stops)
         if (seconds < 0.0)
@@ -416,11 +430,19 @@ static void flush(const struct gs_scheduler *s)
         s->options.flush(s->options.flush_user);
 }
 
+static void say_ended(struct gs_scheduler *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->has_ended = true;
+    pthread_cond_broadcast(&s->wakes);
+    pthread_mutex_unlock(&s->mutex);
+}
+
 static void *serve(void *user)
 {
     struct gs_scheduler *s = user;
     struct gs_api_error stopping;
-    gs_api_fail(&stopping, 503, "shutting_down", "the server is shutting down");
+    fail_stopping(&stopping);
     for (;;) {
         if (s->n_sequence == 0)
             wait_for_work(s);
@@ -428,10 +450,12 @@ static void *serve(void *user)
         uint64_t counted = counted_nanoseconds(s);
         pthread_mutex_lock(&s->mutex);
         bool stops = s->stops, idle = !s->queue, cut = s->stops && began >= s->cut_at;
+        double cut_at = s->cut_at;
         pthread_mutex_unlock(&s->mutex);
         if (stops && idle && s->n_sequence == 0) {
             if (s->cache)
-                gs_prefix_cache_store_all(s->cache, s->cut_at);
+                gs_prefix_cache_store_all(s->cache, cut_at);
+            say_ended(s);
             return NULL; /* all is flushed */
         }
         look_after_queue(s, stops ? &stopping : NULL);
@@ -452,6 +476,105 @@ static void *serve(void *user)
         if (all > (double)counted)
             atomic_fetch_add(&s->options.metrics->server_nanoseconds, (uint64_t)all - counted);
     }
+}
+
+/* ---------------------------------------------------------------- steps that do not end */
+
+bool gs_scheduler_is_stuck(const struct gs_scheduler *s)
+{
+    double began = atomic_load(&s->step_began);
+    return began > 0.0 && gs_clock_seconds() - began > STUCK_SECONDS;
+}
+
+/*
+ * Under the mutex: takes all requests from the model, if it is at work on them, and ends them. Its step is in
+ * vain then, and need not go on. Again: who has come since is told too. `still` (NULL: yes) is whether there
+ * is a reason, asked when the step cannot end any more.
+ */
+static void give_up(struct gs_scheduler *s, const struct gs_api_error *error,
+                    bool (*still)(const struct gs_scheduler *s))
+{
+    int state = GS_WORK_OF_MODEL;
+    bool taken = atomic_compare_exchange_strong(&s->at_work, &state, GS_WORK_GIVEN_UP);
+    if (taken && still && !still(s)) { /* that step has ended meanwhile: this is another */
+        atomic_store(&s->at_work, GS_WORK_OF_MODEL);
+        return;
+    }
+    if (!taken && state != GS_WORK_GIVEN_UP)
+        return;
+    atomic_store(&s->cancelled, true);
+    for (struct gs_sequence *q = s->sequences; q; q = q->after)
+        gs_task_fail(q->task, error);
+    for (struct gs_task *task = s->queue; task; task = task->after)
+        gs_task_fail(task, error);
+}
+
+void gs_scheduler_watch(struct gs_scheduler *s)
+{
+    struct gs_api_error hangs;
+    if (!gs_scheduler_is_stuck(s))
+        return;
+    gs_api_fail(&hangs, 503, "stuck", "a step of the model has not ended in %.0f seconds: the device hangs",
+                STUCK_SECONDS);
+    pthread_mutex_lock(&s->mutex);
+    give_up(s, &hangs, gs_scheduler_is_stuck);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* ---------------------------------------------------------------- the end */
+
+/* Under the mutex, after all was cut: is what the thread is at not waited for any longer? */
+static bool is_left_behind(const struct gs_scheduler *s, double now)
+{
+    double step = atomic_load(&s->step_began), since = step > s->cut_at ? step : s->cut_at;
+    return s->hurries ? now - s->cut_at >= HURRY_SECONDS : step > 0.0 && now - since >= GS_LAST_STEP_SECONDS;
+}
+
+/* Under the mutex. */
+static bool wait_for_end(struct gs_scheduler *s)
+{
+    struct gs_api_error stopping;
+    fail_stopping(&stopping);
+    while (!s->has_ended) {
+        double now = gs_clock_seconds();
+        if (now >= s->cut_at) {
+            give_up(s, &stopping, NULL);
+            flush(s);
+            if (is_left_behind(s, now))
+                return false;
+        }
+        struct timespec until = time_after(1e-3 * STOP_MS);
+        pthread_cond_timedwait(&s->wakes, &s->mutex, &until);
+    }
+    return true;
+}
+
+bool gs_scheduler_stop(struct gs_scheduler *s, double seconds)
+{
+    bool ended = true;
+    pthread_mutex_lock(&s->mutex);
+    s->stops = true;
+    s->cut_at = gs_clock_seconds() + (s->hurries ? 0.0 : seconds);
+    pthread_cond_broadcast(&s->wakes);
+    if (s->has_thread)
+        ended = wait_for_end(s);
+    pthread_mutex_unlock(&s->mutex);
+    if (s->has_thread && ended) {
+        pthread_join(s->thread, NULL);
+        s->has_thread = false;
+    }
+    return ended;
+}
+
+void gs_scheduler_hurry(struct gs_scheduler *s)
+{
+    double now = gs_clock_seconds();
+    pthread_mutex_lock(&s->mutex);
+    s->hurries = true;
+    if (s->cut_at > now)
+        s->cut_at = now;
+    pthread_cond_broadcast(&s->wakes);
+    pthread_mutex_unlock(&s->mutex);
 }
 
 /* ---------------------------------------------------------------- opening */
@@ -536,23 +659,13 @@ gs_status gs_scheduler_open(const struct gs_scheduler_options *options, struct g
     return GS_OK;
 }
 
-void gs_scheduler_stop(struct gs_scheduler *s, double seconds)
-{
-    pthread_mutex_lock(&s->mutex);
-    s->stops = true;
-    s->cut_at = gs_clock_seconds() + seconds;
-    pthread_cond_broadcast(&s->wakes);
-    pthread_mutex_unlock(&s->mutex);
-    if (s->has_thread)
-        pthread_join(s->thread, NULL);
-    s->has_thread = false;
-}
-
 void gs_scheduler_close(struct gs_scheduler *s)
 {
     if (!s)
         return;
     gs_scheduler_stop(s, 0.0);
+    if (s->has_thread)
+        pthread_join(s->thread, NULL);
     gs_prefix_cache_close(s->cache);
     pthread_cond_destroy(&s->wakes);
     pthread_mutex_destroy(&s->mutex);
@@ -563,33 +676,6 @@ void gs_scheduler_close(struct gs_scheduler *s)
 }
 
 /* ---------------------------------------------------------------- figures */
-
-bool gs_scheduler_is_stuck(const struct gs_scheduler *s)
-{
-    double began = atomic_load(&s->step_began);
-    return began > 0.0 && gs_clock_seconds() - began > STUCK_SECONDS;
-}
-
-void gs_scheduler_watch(struct gs_scheduler *s)
-{
-    struct gs_api_error hangs;
-    int state = GS_WORK_OF_MODEL;
-    if (!gs_scheduler_is_stuck(s))
-        return;
-    gs_api_fail(&hangs, 503, "stuck", "a step of the model has not ended in %.0f seconds: the device hangs",
-                STUCK_SECONDS);
-    pthread_mutex_lock(&s->mutex);
-    bool taken = atomic_compare_exchange_strong(&s->at_work, &state, GS_WORK_GIVEN_UP);
-    if (taken && !gs_scheduler_is_stuck(s)) /* that step has ended meanwhile: this is another */
-        atomic_store(&s->at_work, GS_WORK_OF_MODEL);
-    else if (taken || state == GS_WORK_GIVEN_UP) { /* again: who has come since is told too */
-        for (struct gs_sequence *q = s->sequences; q; q = q->after)
-            gs_task_fail(q->task, &hangs);
-        for (struct gs_task *task = s->queue; task; task = task->after)
-            gs_task_fail(task, &hangs);
-    }
-    pthread_mutex_unlock(&s->mutex);
-}
 
 size_t gs_scheduler_slots(struct gs_scheduler *s, struct gs_slot *slots, size_t most)
 {

@@ -42,12 +42,22 @@ struct gs_scheduler_options {
 gs_status gs_scheduler_open(const struct gs_scheduler_options *options, struct gs_scheduler **out,
                             struct gs_error *error);
 
+#define GS_LAST_STEP_SECONDS 30.0 /* for a step that is under way when all is cut */
+
 /*
  * Nothing new from now on. What waits is refused, what runs has `seconds` to end and is then cut by an
- * ERROR event. Returns when all is released.
+ * ERROR event, also while a step of the model is under way. Returns true when all is released, and false if
+ * such a step has not ended GS_LAST_STEP_SECONDS later: its thread goes on with what it has been given, so
+ * nothing of that may be freed.
  */
-void gs_scheduler_stop(struct gs_scheduler *scheduler, double seconds);
-void gs_scheduler_close(struct gs_scheduler *scheduler); /* stops at once */
+bool gs_scheduler_stop(struct gs_scheduler *scheduler, double seconds);
+
+/* Before that or meanwhile, from another thread: there is no more time, neither for requests nor for what the
+ * thread is at, be it a step or files that it writes. */
+void gs_scheduler_hurry(struct gs_scheduler *scheduler);
+
+/* Stops at once, and waits for a step that is under way, however long. */
+void gs_scheduler_close(struct gs_scheduler *scheduler);
 
 /* What fairness is between: first peers (whoever has one key, at one address), then their connections. */
 struct gs_client {

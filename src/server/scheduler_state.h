@@ -62,7 +62,7 @@ struct gs_sequence {
 struct gs_scheduler {
     struct gs_scheduler_options options;
     pthread_t thread;
-    bool has_thread;
+    bool has_thread; /* to be joined */
     pthread_mutex_t mutex;
     pthread_cond_t wakes;
 
@@ -71,7 +71,7 @@ struct gs_scheduler {
     size_t n_queue;
     size_t n_task; /* submitted and not released */
     size_t n_number, n_generation;
-    bool stops;
+    bool stops, hurries, has_ended; /* the last: the thread does nothing more */
     double cut_at;
     struct gs_slot *slots; /* [n_parallel] */
     size_t n_slot;

@@ -146,9 +146,10 @@ gs_status gs_sequence_start(struct gs_scheduler *s, struct gs_task *task, bool *
     }
     if (!further && !s->options.engine)
         sequence->n_done = sequence->prompt.count;
-    if (!further) {
-        task->usage.prompt += task->request->prompts[prompt_index].count;
-        task->usage.cached += sequence->n_cached;
+    if (!further) { /* what is forced behind a prompt counts as generated, also where the cache had it */
+        size_t n_prompt = task->request->prompts[prompt_index].count;
+        task->usage.prompt += n_prompt;
+        task->usage.cached += sequence->n_cached < n_prompt ? sequence->n_cached : n_prompt;
     }
     sequence->after = s->sequences;
     s->sequences = sequence;
@@ -156,6 +157,26 @@ gs_status gs_sequence_start(struct gs_scheduler *s, struct gs_task *task, bool *
     task->n_started++;
     *started = true;
     return GS_OK;
+}
+
+/* ---------------------------------------------------------------- what may never end */
+
+/* Around it: meanwhile the tasks may be given up by others (scheduler.c). */
+static void begin_work(struct gs_scheduler *s)
+{
+    atomic_store(&s->at_work, GS_WORK_OF_MODEL);
+}
+
+/* False: they were given up, and have failed. */
+static bool end_work(struct gs_scheduler *s)
+{
+    int state = GS_WORK_OF_MODEL;
+    if (atomic_compare_exchange_strong(&s->at_work, &state, GS_WORK_NONE))
+        return true;
+    pthread_mutex_lock(&s->mutex); /* until whoever gives them up is through, or has thought better of it */
+    bool is_ours = atomic_exchange(&s->at_work, GS_WORK_NONE) == GS_WORK_OF_MODEL;
+    pthread_mutex_unlock(&s->mutex);
+    return is_ours;
 }
 
 /* ---------------------------------------------------------------- tokens */
@@ -219,8 +240,12 @@ static void step_scripts(struct gs_scheduler *s)
     double seconds = s->n_sequence > 0 ? s->options.script_seconds : 0.0;
     const struct timespec pause = {.tv_sec = (time_t)seconds,
                                    .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    if (seconds > 0.0)
+    if (seconds > 0.0) {
+        begin_work(s);
         nanosleep(&pause, NULL);
+        if (!end_work(s))
+            return;
+    }
     for (struct gs_sequence *sequence = s->sequences; sequence; sequence = sequence->after) {
         if (sequence->ended)
             continue;
@@ -408,24 +433,6 @@ static void draw_together(struct gs_scheduler *s, size_t n_item)
     gs_engine_share(s->options.engine, draw_items, s, n_item);
     atomic_fetch_add(&s->options.metrics->sampler_nanoseconds,
                      (uint64_t)((gs_clock_seconds() - began) * 1e9));
-}
-
-/* Around what may never end: meanwhile gs_scheduler_watch may give the tasks up. */
-static void begin_work(struct gs_scheduler *s)
-{
-    atomic_store(&s->at_work, GS_WORK_OF_MODEL);
-}
-
-/* False: they were given up, and have failed. */
-static bool end_work(struct gs_scheduler *s)
-{
-    int state = GS_WORK_OF_MODEL;
-    if (atomic_compare_exchange_strong(&s->at_work, &state, GS_WORK_NONE))
-        return true;
-    pthread_mutex_lock(&s->mutex); /* until whoever gives them up is through, or has thought better of it */
-    bool is_ours = atomic_exchange(&s->at_work, GS_WORK_NONE) == GS_WORK_OF_MODEL;
-    pthread_mutex_unlock(&s->mutex);
-    return is_ours;
 }
 
 /* A sequence that has been run by n_step tokens. */

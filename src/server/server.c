@@ -23,7 +23,7 @@
 #define FEW_SEQUENCES  4     /* a shorter context is taken rather than fewer, but not */
 #define AGENT_CTX      32768 /* below this */
 #define SCRIPT_CTX     131072
-#define SEND_SECONDS   1.0 /* for what is written when the time is over */
+#define SEND_SECONDS   3.0 /* for what is written when the time is over */
 #define CACHE_SHARE    4   /* a quarter of what is free */
 
 struct gs_server_config gs_server_defaults(void)
@@ -218,18 +218,30 @@ static void rest(unsigned milliseconds)
     nanosleep(&pause, NULL);
 }
 
-void gs_server_stop(struct gs_server *server, double seconds)
+bool gs_server_stop(struct gs_server *server, double seconds)
 {
     double end = gs_clock_seconds() + seconds;
+    bool ended = true;
     atomic_store(&server->ready, false);
     if (server->http)
         gs_http_quiesce(server->http);
     if (server->scheduler)
-        gs_scheduler_stop(server->scheduler, seconds);
+        ended = gs_scheduler_stop(server->scheduler, seconds);
     double least = gs_clock_seconds() + SEND_SECONDS;
-    end = end > least ? end : least;
-    while (server->http && gs_http_pending(server->http) > 0 && gs_clock_seconds() < end)
+    while (server->http && gs_http_pending(server->http) > 0) {
+        double now = gs_clock_seconds();
+        if (now >= least && (now >= end || atomic_load(&server->hurries)))
+            break;
         rest(10);
+    }
+    return ended;
+}
+
+void gs_server_hurry(struct gs_server *server)
+{
+    atomic_store(&server->hurries, true);
+    if (server->scheduler)
+        gs_scheduler_hurry(server->scheduler);
 }
 
 void gs_server_close(struct gs_server *server)

@@ -57,10 +57,16 @@ gs_status gs_server_start(struct gs_server *server, struct gs_vocab *vocab, stru
 
 /*
  * No new requests from now on; those that run have `seconds` to end, then they are cut with a proper last
- * event. Returns when all is sent or the time (and a second for sending) is over.
+ * event. Returns when all is sent or the time (and three seconds for sending) is over; false: a step of the
+ * model did not end GS_LAST_STEP_SECONDS after that (scheduler.h). Its thread still uses what it was given,
+ * so nothing may be closed: the process has to end.
  */
-void gs_server_stop(struct gs_server *server, double seconds);
-void gs_server_close(struct gs_server *server);
+bool gs_server_stop(struct gs_server *server, double seconds);
+
+/* Meanwhile, from another thread: there is no more time. It returns within four seconds, false if the
+ * engine's thread was still at something. */
+void gs_server_hurry(struct gs_server *server);
+void gs_server_close(struct gs_server *server); /* waits for a step that is under way */
 
 /* ---------------------------------------------------------------- for handlers */
 

@@ -17,7 +17,7 @@ struct gs_server {
     struct gs_guard guard;
     struct gs_http *http;
     int64_t created;
-    _Atomic bool ready;
+    _Atomic bool ready, hurries;
 
     /* from the start on */
     struct gs_vocab *vocab;

@@ -10,6 +10,7 @@ static void test_help(void **state)
     struct process_result all = process_run("--help");
     assert_int_equal(all.code, 0);
     assert_string_equal(all.err, "");
+    assert_non_null(strstr(all.out, "have never run on a Mac, an AMD\nGPU or ARM hardware"));
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         struct process_result a = process_run(commands[i], "--help"), b = process_run("help", commands[i]);
         assert_non_null(strstr(all.out, commands[i]));

@@ -101,6 +101,8 @@ static void test_names(void **state)
 {
     (void)state;
     process_refuses(process_run("serve", DEMO, "--port", "0", "--name", ""), "--name: a name is expected");
+    process_refuses(process_run("serve", DEMO, "--name", "\xff", "--parallel", "0"),
+                    "--name: \"\\xFF\" is not UTF-8");
 }
 
 /* No file takes the place of a stream that was closed: weights are not what a person types. */

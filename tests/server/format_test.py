@@ -37,9 +37,9 @@ def demo():
 
 
 def test_a_schema_beside_reasoning(demo):
-    for temperature, seed in ((0, 0), (1.5, 1), (2, 2), (2, 3)):
+    for temperature, seed in ((0, 0), (1.5, 1), (2, 2), (2, 3)):  # which, on another processor, draw something else
         choice = demo.chat("Tell me about Tokyo", response_format=schema_format(CITY), temperature=temperature, seed=seed,
-                           max_tokens=600).json()["choices"][0]
+                           reasoning_budget=300, max_tokens=600).json()["choices"][0]
         assert choice["finish_reason"] == "stop", choice
         jsonschema.validate(json.loads(choice["message"]["content"]), CITY)
     assert demo.chat("What is the capital of Japan?", response_format=schema_format(CITY), max_tokens=400).json()["choices"][0]["message"]["reasoning"]

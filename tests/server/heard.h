@@ -63,11 +63,11 @@ static inline void hear(void *user, const struct gs_event *event)
         gs_buffer_append(&heard->text, event->text.bytes, event->text.size, NULL);
     if (event->kind == GS_EVENT_DONE)
         heard->usage = *event->usage;
-    if (event->kind == GS_EVENT_ERROR)
-        heard->status = event->error->status;
     if (heard->listens)
         heard->listens(heard, event);
     pthread_mutex_lock(&heard->mutex);
+    if (event->kind == GS_EVENT_ERROR)
+        heard->status = event->error->status;
     heard->begun = true;
     pthread_cond_signal(&heard->changed);
     pthread_mutex_unlock(&heard->mutex);

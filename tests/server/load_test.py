@@ -102,12 +102,15 @@ def gain(server, requests):
 
 def test_a_long_prompt_does_not_stall_streams():
     """The stream goes on while the prompt is read, and after; on a quiet machine threefold is the bound (docs/server.md)."""
-    ratio = slowing(int(os.environ.get("LOAD_PROMPT", "4000")))
+    ratio, end = None, time.time() + PATIENCE
+    while ratio is None:  # a client that had no processor meanwhile sees all of it at once, behind the prompt
+        assert time.time() < end
+        ratio = slowing(int(os.environ.get("LOAD_PROMPT", "4000")))
     assert not FIGURES or ratio < 3, ratio
 
 
 def slowing(prompt):
-    """How many times as long a stream's tokens take while a prompt is read."""
+    """How many times as long a stream's tokens take while a prompt is read; None: nothing is known to have come meanwhile."""
     with Server("--ctx", "65536", "--parallel", "4", "--quiet") as server:
         async def run():
             async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, trust_env=False, verify=False) as client:
@@ -142,7 +145,9 @@ def slowing(prompt):
     before = [g for t, g in gaps if t < busy[0]]
     during = [g for t, g in gaps if busy[0] <= t < busy[1]]
     after = [g for t, g in gaps if t >= busy[1]]  # its own text is longer then, and tokens cost more
-    assert len(before) > 20 and len(during) > 5 and len(after) > 20
+    assert len(before) > 20 and len(after) > 20
+    if len(during) <= 5:
+        return None
     # Means: what is sent waits for a processor, and some tokens come at once.
     alone = (statistics.mean(before) + statistics.mean(after)) / 2
     ratio = statistics.mean(during) / alone
@@ -229,19 +234,25 @@ def test_how_many_at_once_is_what_fits():
 
 
 def test_the_same_alone_and_among_fifty():
-    """The bytes and the bits of each token's probability. The others go on until it has ended, however fast they are."""
+    """The bytes and the bits of each token's probability. The others go on until their clients leave; where some had ended before
+    all were there, or before the one among them had, all of it is done again."""
     bias = {str(i): -100 for i in tokens("<|return|><|endoftext|><|call|>")}
     request = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 16, "logprobs": 5, "logit_bias": bias}
-    others = {"temperature": 1, "max_tokens": 900, "stream": True, "logit_bias": bias}
-    with Server("--ctx", "1024", "--parallel", "51", "--precision", "exact", "--cache-mib", "0", "--quiet") as server:
+    others = {"temperature": 1, "max_tokens": 4000, "logit_bias": bias}
+    with Server("--ctx", "4096", "--parallel", "51", "--precision", "exact", "--cache-mib", "0", "--quiet") as server:
         alone = server.post("/v1/completions", request).json()["choices"]
-        with contextlib.ExitStack() as stack:
-            for i in range(50):
-                stack.enter_context(send(server, "/v1/completions", {**others, "prompt": f"Once upon a time {i}", "seed": i}))
-            end = time.time() + PATIENCE
-            while server.metric("running") < 50:
+        end, running = time.time() + PATIENCE, 0
+        while running < 50:
+            with contextlib.ExitStack() as stack:
+                finished = server.metric("finished_total")
+                for i in range(50):
+                    stack.enter_context(send(server, "/v1/completions", {**others, "prompt": f"Once upon a time {i}", "seed": i}))
+                while server.metric("running") < 50 and server.metric("finished_total") == finished:
+                    assert time.time() < end
+                    time.sleep(0.02)
+                among = server.post("/v1/completions", request).json()["choices"]
+                running = server.metric("running")
+            assert among == alone and len(alone[0]["logprobs"]["token_logprobs"]) == 16
+            while server.metric("running") + server.metric("waiting") > 0:
                 assert time.time() < end
                 time.sleep(0.02)
-            among = server.post("/v1/completions", request).json()["choices"]
-            assert server.metric("running") >= 50
-    assert among == alone and len(alone[0]["logprobs"]["token_logprobs"]) == 16

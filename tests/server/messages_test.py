@@ -271,6 +271,14 @@ def test_a_tool_can_be_required(client):
         assert message.content[-1].type == "tool_use" and message.content[-1].name == "get_weather"
 
 
+def test_a_required_tool_asked_for_twice_has_no_negative_input(demo):
+    body = {"model": "m", "messages": ask("What is the weather in Oslo?"), "tools": [WEATHER], "tool_choice": {"type": "any"}}
+    counted = demo.post("/v1/messages/count_tokens", body).json()["input_tokens"]
+    for _ in range(2):
+        used = demo.post("/v1/messages", {**body, "max_tokens": 50, "temperature": 0}).json()["usage"]
+        assert used["input_tokens"] >= 0 and used["input_tokens"] + used["cache_read_input_tokens"] == counted
+
+
 # ---------------------------------------------------------------- wrong requests
 
 IMAGE = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/"}}

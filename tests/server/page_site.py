@@ -22,7 +22,7 @@ TOOLS = json.dumps([{"type": "function", "function": {"name": "get_weather", "pa
 @pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, timeout=PATIENCE * 1000)
         yield browser
         browser.close()
 
@@ -36,7 +36,7 @@ class Site:
         self.asked, self.complaints = [], []
         self.open()
 
-    def open(self):
+    def open(self, settled=True):
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE * 1000)
         self.page.on("request", lambda request: self.asked.append(request.url))
@@ -44,6 +44,16 @@ class Site:
         self.page.on("console", lambda message: self.complaints.append(message.text)
                      if "Content Security Policy" in message.text else None)
         self.page.goto(self.standin.url)
+        if settled:
+            self.settled()
+
+    # Until the page has read what it kept, and has asked for the model: what is done before is for another conversation.
+    def settled(self):
+        self.until("document.querySelector('#empty-model').textContent || document.querySelector('#key-dialog').open")
+
+    def reload(self):
+        self.page.reload()
+        self.settled()
 
     def send(self, text, *answers, wait=True):
         self.standin.answers += answers
@@ -52,6 +62,12 @@ class Site:
         if wait:
             expect(self.page.locator("#stop")).to_be_hidden()
             expect(self.page.locator(".message.assistant .foot").last).to_be_visible()
+
+    # From now on `window.said` is all that came to stand in an element, or in an attribute of it: some goes after a while.
+    def listen(self, selector, attribute=None):
+        self.page.evaluate("""([selector, attribute]) => { window.said = ''; const one = document.querySelector(selector);
+            new MutationObserver(() => { said += (attribute ? one.getAttribute(attribute) : one.hidden ? '' : one.textContent) + '\\n'; })
+                .observe(one, {childList: true, characterData: true, subtree: true, attributes: true}); }""", [selector, attribute])
 
     # Looks again until the page says yes to `question`, an expression that may be a promise.
     def until(self, question):
@@ -65,6 +81,9 @@ class Site:
         self.until("""new Promise((resolve) => { const open = indexedDB.open('gossamer', 1); open.onsuccess = () => {
             const all = open.result.transaction('conversations').objectStore('conversations').getAll();
             all.onsuccess = () => { const kept = all.result; open.result.close(); resolve(%s); }; }; })""" % question)
+
+    def until_answer_kept(self, text):
+        self.until_kept("kept.some((one) => Object.values(one.nodes).some((node) => node.content === '%s' && !node.pending))" % text)
 
     def answer(self):
         return self.page.locator(".message.assistant").last

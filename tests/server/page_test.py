@@ -132,6 +132,8 @@ def test_conversations_are_kept_and_branch(site):
     page.locator(".message.assistant").first.get_by_label("Branch").click()
     expect(page.locator(".message")).to_have_count(2)
     expect(page.locator("#conversations .talk")).to_have_count(2)
+    site.until_kept("kept.length === 2")
+    site.until_answer_kept("b")
     page.close()
     site.open()
     page = site.page
@@ -197,8 +199,7 @@ def test_a_turn_leaves_the_messages_above_alone(site, tmp_path):
 def test_a_browser_without_room_says_so_and_goes_on(site):
     cdp = site.context.new_cdp_session(site.page)
     cdp.send("Storage.overrideQuotaForOrigin", {"origin": site.standin.url.rstrip("/"), "quotaSize": 50_000})
-    site.page.evaluate("""() => { window.said = ''; const notice = document.querySelector('#notice');
-        new MutationObserver(() => { said += notice.textContent; }).observe(notice, {childList: true}); }""")
+    site.listen("#notice")
     site.send("x", Answer("", "y" * 200_000, pieces=1000))
     site.until("said.includes('room for this site is used up')")  # it goes after some seconds
     site.send("z", Answer("", "goes on"))
@@ -236,7 +237,8 @@ def test_what_is_deleted_while_it_runs_stays_deleted(site):
     page.click("#ask-ok")
     expect(page.locator("#conversations .talk")).to_have_count(0)
     page.wait_for_timeout(2500)  # longer than the page waits before it saves
-    page.reload()
+    site.until_kept("!kept.length")
+    site.reload()
     expect(page.locator("#empty")).to_be_visible()
     expect(page.locator("#conversations .talk")).to_have_count(0)
 
@@ -245,7 +247,8 @@ def test_a_reload_keeps_the_draft_the_settings_and_what_came(site):
     page = site.page
     site.settings(system="Be brief.")
     page.fill("#message", "half a mess")
-    page.reload()
+    site.until_kept("kept.some((one) => one.system === 'Be brief.')")
+    site.reload()
     expect(page.locator("#message")).to_have_value("half a mess")
     page.click("#settings")
     expect(page.locator("#system")).to_have_value("Be brief.")
@@ -253,7 +256,7 @@ def test_a_reload_keeps_the_draft_the_settings_and_what_came(site):
     site.send("q", Answer("", "so far", hang=True), wait=False)
     expect(site.answer().locator(".answer")).to_contain_text("so far")
     site.until_kept("kept.some((one) => Object.values(one.nodes).some((node) => node.content === 'so far'))")
-    page.reload()
+    site.reload()
     expect(page.locator("#message")).to_have_value("")
     expect(site.answer().locator(".answer")).to_have_text("so far")
     expect(site.answer().locator(".stats")).to_have_text("unfinished")
@@ -266,18 +269,20 @@ def test_a_message_that_is_sent_before_the_database_is_there_stays(site):
         Object.defineProperty(request, 'onsuccess', {set(then) { request.addEventListener('success', () => {
             window.release = then; if (sessionStorage.released) then(); }); }});
         return request; }""")
-    site.open()
+    site.open(settled=False)
     site.send("early", Answer("", "answered"))
     site.page.evaluate("sessionStorage.released = 'yes'; window.release?.()")
     expect(site.page.locator(".talk")).to_have_count(1)
     expect(site.answer().locator(".answer")).to_have_text("answered")
-    site.page.reload()
+    site.until_answer_kept("answered")
+    site.reload()
     expect(site.answer().locator(".answer")).to_have_text("answered")
 
 
 def test_two_tabs_lose_nothing(site):
     one = site.page
     site.send("first", Answer("", "a"))
+    site.until_answer_kept("a")
     site.open()
     two = site.page
     expect(two.locator(".message")).to_have_count(2)
@@ -355,8 +360,9 @@ def test_export_and_import(site, tmp_path):
 def test_a_bad_file_is_refused(site, tmp_path, content):
     file = tmp_path / "bad.json"
     file.write_text(content)
+    site.listen("#notice")
     site.page.set_input_files("#import-file", str(file))
-    expect(site.page.locator("#notice")).to_be_visible()
+    site.until("said.trim()")  # it goes after some seconds
     expect(site.page.locator("#conversations .talk")).to_have_count(0)
 
 
@@ -618,6 +624,7 @@ def test_with_the_demo_model(browser):
     """A fact and a loop of tools, behind a key, under the policy that the server itself sends."""
     with Server("--ctx", "2048", key="the key of this test") as server:
         context = browser.new_context()
+        context.set_default_timeout(PATIENCE * 1000)
         page = context.new_page()
         asked, complaints = [], []
         page.on("request", lambda request: asked.append(request.url))

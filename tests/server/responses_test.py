@@ -337,6 +337,7 @@ def test_a_stream_that_is_cut_says_so_once():
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         assert sum(event["type"] in ("response.failed", "response.completed", "response.incomplete") for event in events) == 1
         assert events[-1]["response"]["status"] == "failed" and events[-1]["response"]["error"]["message"]
+        assert events[-1]["response"]["incomplete_details"] is None  # no limit of tokens was reached
 
 
 def test_who_waits_gets_events_not_comments():
@@ -423,9 +424,9 @@ def test_an_answer_is_parsed(demo, client):
     assert "Paris" in response.output[0].content[0].text
     body = {"input": "What is the capital of France?", "text": {"format": {
         "type": "json_schema", "name": "place", "strict": True, "schema": Place.model_json_schema()}}}
-    for _ in range(3):
-        text = stream(demo, {**body, "temperature": 1, "max_output_tokens": 400})["output"][-1]["content"][0]["text"]
-        Place.model_validate_json(text)
+    drawn = [stream(demo, {**body, "temperature": 1, "max_output_tokens": 400}) for _ in range(3)]
+    whole = [response["output"][-1]["content"][0]["text"] for response in drawn if response["status"] == "completed"]
+    assert whole and all(Place.model_validate_json(text) for text in whole)
     plain = demo.post("/v1/responses", {"input": "Hello", "text": {"format": {"type": "json_object"}}, "max_output_tokens": 400}).json()
     text = plain["output"][-1]["content"][0]["text"]
     assert text.lstrip().startswith("{") and (plain["status"] == "incomplete" or isinstance(json.loads(text), dict))
@@ -451,6 +452,7 @@ def test_a_schema_that_cannot_be_kept_is_refused(demo):
 
 WRONG = [
     ({}, "input"), ({"input": 3}, "input"), ({"input": []}, "input"),
+    *(({"input": [{"role": role, **content}]}, "input[0].content") for role in ("user", "assistant") for content in ({}, {"content": None})),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"), ({"input": [{"type": "item_reference"}]}, "input[0].id"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://169.254.169.254/"}]}]},
      "input[0].content[0].type"),

@@ -2,10 +2,12 @@
 
     GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/safety_test.py
 """
+import contextlib
 import errno
 import json
 import os
 import re
+import select
 import selectors
 import signal
 import socket
@@ -20,7 +22,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from serving import BINARY, MODEL, PATIENCE, Server, joined, line  # noqa: E402
+from serving import BINARY, MODEL, PATIENCE, Server, free_port, joined, line, listening_port, read_event, tokens  # noqa: E402
 
 CHAT = "/v1/chat/completions"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
@@ -34,10 +36,12 @@ def demo():
 
 def raw(server, data, seconds=PATIENCE, half_close=False):
     """What comes back until the server closes, or the time is over."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         connection.sendall(data)
         if half_close:
-            connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # the server has closed already
+                connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(seconds)
         parts = []
         try:
             while part := connection.recv(65536):
@@ -64,11 +68,28 @@ def status_of(answer):
     return int(match.group(1)) if match else None
 
 
+def told(ask):
+    """What `ask` returns: the answer, or how it begins. The server cuts, without an answer, a client that takes 10 seconds for
+    its head: where this one took half of that because the machine was busy, it asks again."""
+    while True:
+        began = time.monotonic()
+        answer = ask()
+        if answer or time.monotonic() - began < 5:
+            return answer
+
+
 def wait_running(server):
     end = time.time() + PATIENCE
     while server.metric("running") == 0:
         assert time.time() < end, "nothing runs"
         time.sleep(0.002)
+
+
+def wait_metric(server, name, value):
+    end = time.time() + PATIENCE
+    while server.metric(name) != value:
+        assert time.time() < end, f"{name} is not {value}"
+        time.sleep(0.01)
 
 
 def wait_read(server):
@@ -87,15 +108,6 @@ def alive(server):
 
 
 # ---------------------------------------------------------------- bodies
-
-
-def test_deep_and_large_bodies(demo):
-    for body in (b"[" * 3000, b'{"a":' * 3000 + b"1" + b"}" * 3000, b'{"messages":' + b"[" * 3000 + b"]" * 3000 + b"}"):
-        reply = demo.client.post(CHAT, content=body, headers={"Content-Type": "application/json"})
-        assert reply.status_code == 400 and reply.json()["error"]["message"]
-    reply = demo.client.post(CHAT, content=b'{"x": "' + b"a" * 100_000_000 + b'"}', headers={"Content-Type": "application/json"})
-    assert reply.status_code == 413 and reply.json()["error"]["type"] == "invalid_request_error"
-    alive(demo)
 
 
 @pytest.mark.parametrize("body", [
@@ -184,21 +196,22 @@ NO_REQUESTS = {
 def test_what_is_no_request_gets_json(demo, name):
     """Also in pieces: a byte, a pause, the rest."""
     status, request = NO_REQUESTS[name]
-    for pieces in ([request], [request[:1], request[1:9], request[9:]]):
+
+    def ask(pieces):
         with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for i, piece in enumerate(pieces):
                 time.sleep(0.05 if i else 0)
-                try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was answered before its end
                     connection.sendall(piece)
-                except (BrokenPipeError, ConnectionResetError):
-                    pass  # it was answered before its end
             answer = b""
-            try:
+            with contextlib.suppress(ConnectionResetError):  # what came before it counts
                 while part := connection.recv(65536):
                     answer += part
-            except ConnectionResetError:
-                pass  # what came before it counts
+            return answer
+
+    for pieces in ([request], [request[:1], request[1:9], request[9:]]):
+        answer = told(lambda: ask(pieces))  # noqa: B023
         assert status_of(answer) == status, answer
         fields, _, body = answer.partition(b"\r\n\r\n")
         assert b"Content-Type: application/json" in fields and b"Content-Length: %d" % len(body) in fields
@@ -300,14 +313,15 @@ def test_heads_in_pieces_are_taken(demo):
         with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             step = 1 if number == 0 else 40
-            for at in range(0, len(request), step):
-                connection.sendall(request[at:at + step])
-                if number:
-                    time.sleep(0.01)
-            return status_of(connection.recv(65536))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                for at in range(0, len(request), step):
+                    connection.sendall(request[at:at + step])
+                    if number:
+                        time.sleep(0.01)
+                return status_of(connection.recv(65536))
 
     with ThreadPoolExecutor(20) as pool:
-        assert set(pool.map(ask, range(20))) == {200}
+        assert set(pool.map(lambda number: told(lambda: ask(number)), range(20))) == {200}
 
 
 def test_a_million_header_lines(demo):
@@ -349,7 +363,7 @@ def test_host_and_origin(demo):
 def test_keys():
     key = "secret-key-1234567890"
     with Server("--quiet", key=key, script=[line("<|channel|>final<|message|>x<|return|>")] * 4) as server:
-        bare = httpx.Client(base_url=server.url, trust_env=False)
+        bare = httpx.Client(base_url=server.url, timeout=PATIENCE, trust_env=False)
         body = HELLO
         assert bare.get("/health").status_code == 200
         for path in ("/v1/models", "/metrics", "/slots"):
@@ -359,6 +373,7 @@ def test_keys():
             reply = bare.post(CHAT, json=body, headers={"Authorization": f"Bearer {value}"})
             assert reply.status_code == 401, value
             assert reply.json()["error"]["code"] == "invalid_api_key" and key not in reply.text
+            assert reply.headers["WWW-Authenticate"] == "Bearer"
         assert bare.post(CHAT, json=body, headers={"x-api-key": key}).status_code == 200
         assert server.chat().status_code == 200
         assert server.client.get("/slots").status_code == 200
@@ -368,7 +383,7 @@ def test_keys():
 
 def test_two_keys_do_not_share_prefixes_where_that_is_asked_for(tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("one\ntwo\n")
+    keys.write_text("one\n  two \t\n   \n")  # blanks around a key are none of it
     for arguments, shared in (([], True), (["--cache-by-key"], False)):
         with Server("--ctx", "2048", "--api-key-file", str(keys), *arguments, wait=False) as server:
             time.sleep(0.2)
@@ -382,8 +397,10 @@ def test_two_keys_do_not_share_prefixes_where_that_is_asked_for(tmp_path):
 
 def test_other_addresses_need_a_key():
     for host in ("0.0.0.0", "::"):
-        out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", host], capture_output=True, timeout=PATIENCE)
-        assert out.returncode == 2 and b"key" in out.stderr and out.stderr.count(b"\n") == 1
+        for key in ("", " \t "):
+            out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", host], capture_output=True, timeout=PATIENCE,
+                                 env=os.environ | {"GOSSAMER_API_KEY": key})
+            assert out.returncode == 2 and b"key" in out.stderr and out.stderr.count(b"\n") == 1
     out = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--host", "example.org"], capture_output=True, timeout=PATIENCE)
     assert out.returncode == 2
     with Server("--host", "0.0.0.0", "--quiet", key="k" * 20, script=["1"]) as server:
@@ -418,18 +435,11 @@ def test_health_says_that_the_model_is_loading(tmp_path):
     """The script is a pipe, so that loading takes as long as the test likes."""
     script = tmp_path / "script"
     os.mkfifo(script)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(port), "--quiet", "--script-tokens", str(script)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([BINARY, "serve", MODEL, "--port", "0", "--quiet", "--script-tokens", str(script)], stdout=subprocess.PIPE)
     try:
-        url, end, reply = f"http://127.0.0.1:{port}", time.time() + PATIENCE, None
+        url, end = f"http://127.0.0.1:{listening_port(process)}", time.time() + PATIENCE
         with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client:
-            while reply is None and time.time() < end and process.poll() is None:
-                try:
-                    reply = client.get("/health")
-                except httpx.ConnectError:
-                    time.sleep(0.05)
-            assert reply is not None, "the server has ended"
+            reply = client.get("/health")
             assert reply.status_code == 503 and reply.json() == {"status": "loading"}, reply.text
             assert client.post(CHAT, json=HELLO).status_code == 503
             while (pipe := open_to_write(script)) is None:  # until it is read from the other side
@@ -486,31 +496,31 @@ def test_no_url_is_fetched(demo):
             trap.accept()
 
 
-def test_slow_heads_are_cut(demo):
-    with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
-        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # after 10 s, long before the last byte
-            for byte in b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: y\r\n" * 100:
-                connection.sendall(bytes([byte]))
-                time.sleep(0.3)
-    alive(demo)
-
-
 def test_a_client_that_leaves_in_prefill_frees_its_place():
+    """It leaves once its prompt is seen to be read. Where the machine let that be read to its end before it could leave, another
+    client asks something else."""
     with Server("--ctx", "65536", "--parallel", "1", "--quiet") as server:
-        body = json.dumps({"messages": [{"role": "user", "content": "word " * 40000}], "stream": True}).encode()
-        connection = socket.create_connection(("127.0.0.1", server.port))
-        connection.sendall(head(body, b"Content-Length: %d" % len(body)))
-        wait_running(server)
-        connection.close()
-        while server.metric("running") > 0:
-            time.sleep(0.02)
-        assert server.metric("cancelled_total") == 1
-        assert server.metric("step_tokens_total") < 40000  # the prompt was not read to its end
+        read, number, end = 40000, 0, time.time() + PATIENCE
+        while read >= 40000:
+            number += 1
+            before = server.metric("step_tokens_total")
+            body = json.dumps({"messages": [{"role": "user", "content": f"{number} " + "word " * 40000}], "stream": True}).encode()
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(head(body, b"Content-Length: %d" % len(body)))
+                while server.metric("step_tokens_total") == before:
+                    assert time.time() < end
+                    time.sleep(0.002)
+            while server.metric("cancelled_total") + server.metric("finished_total") < number:
+                assert time.time() < end
+                time.sleep(0.02)
+            read = server.metric("step_tokens_total") - before
+        assert server.metric("cancelled_total") >= 1
         assert server.chat().status_code == 200
 
 
 def test_thousands_that_leave_take_no_room():
-    """More than may be connected at once: each is seen to have left, and not only when its time is over."""
+    """More than may be connected at once: each is seen to have left, and not only when its time is over. One that came before
+    them and stays shows that: its time is over first."""
     with Server("--quiet", script=[line("<|channel|>final<|message|>x<|return|>")]) as server:
         request = head(b'{"messages": ', b"Content-Length: 1000")
 
@@ -522,12 +532,24 @@ def test_thousands_that_leave_take_no_room():
             except (BrokenPipeError, ConnectionResetError):
                 return False  # there was no room at this moment
 
-        for _ in range(2100):
-            answers(request, False)
-        end = time.time() + 20  # of the 30 seconds that one without a byte may stay
-        while not answers(head(b"", method="GET", path="/health", kind=None), True):
+        def stays(connection):
+            return not select.select([connection], [], [], 0)[0]
+
+        def is_shown():
+            """False where the machine took as long as the server gives a client."""
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as first:
+                first.sendall(request)
+                for _ in range(2100):
+                    answers(request, False)
+                while stays(first):
+                    if answers(head(b"", method="GET", path="/health", kind=None), True):
+                        return stays(first)
+                    time.sleep(0.05)
+            return False
+
+        end = time.time() + PATIENCE
+        while not is_shown():
             assert time.time() < end
-            time.sleep(0.05)
         assert server.chat().status_code == 200
 
 
@@ -541,9 +563,11 @@ def test_a_reader_that_never_reads():
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(head(body, b"Content-Length: %d" % len(body)))
-        wait_running(server)  # the script's first line is its
-        assert server.chat().json()["choices"][0]["message"]["content"] == "x"
         end = time.time() + PATIENCE
+        while server.metric("running") + server.metric("cancelled_total") == 0:  # the script's first line is its
+            assert time.time() < end
+            time.sleep(0.002)
+        assert server.chat().json()["choices"][0]["message"]["content"] == "x"
         while server.metric("running") > 0:
             assert time.time() < end
             time.sleep(0.1)
@@ -552,19 +576,28 @@ def test_a_reader_that_never_reads():
 
 
 def test_a_full_queue_refuses():
-    slow = "<|channel|>final<|message|>" + "word " * 40 + "<|return|>"
-    with Server("--quiet", "--parallel", "1", "--queue", "4", "--script-pause", "10", script=[line(slow)]) as server:
+    """One answer goes on until its client leaves, four requests wait for it: whoever comes then is refused."""
+    long = line("<|channel|>final<|message|>" + "word " * 20000)
+    with Server("--quiet", "--parallel", "1", "--queue", "4", "--script-pause", "20", script=[long]) as server:
         def ask(_):
             with httpx.Client(base_url=server.url, timeout=PATIENCE, trust_env=False, verify=False) as client:
-                return client.post(CHAT, json=HELLO)
+                return client.post(CHAT, json={**HELLO, "max_tokens": 1})
 
-        with ThreadPoolExecutor(100) as pool:
-            replies = list(pool.map(ask, range(300)))
-        codes = [r.status_code for r in replies]
-        assert set(codes) == {200, 429}, set(codes)
-        refused = next(r for r in replies if r.status_code == 429)
-        assert int(refused.headers["retry-after"]) >= 1
-        assert refused.json()["error"]["code"] == "queue_full"
+        with ThreadPoolExecutor(50) as pool:
+            body = json.dumps({**HELLO, "stream": True}).encode()
+            with contextlib.ExitStack() as stack:
+                for i in range(5):
+                    connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+                    connection.sendall(head(body, b"Content-Length: %d" % len(body)))
+                    wait_running(server)
+                    wait_metric(server, "waiting", i)
+                replies = list(pool.map(ask, range(100)))
+            assert {r.status_code for r in replies} == {429}
+            assert all(int(r.headers["retry-after"]) >= 1 and r.json()["error"]["code"] == "queue_full" for r in replies)
+            wait_metric(server, "waiting", 0)
+            wait_metric(server, "running", 0)
+            codes = {r.status_code for r in pool.map(ask, range(100))}
+            assert 200 in codes and codes <= {200, 429}, codes
 
 
 def test_another_key_goes_before_more_of_the_same(tmp_path):
@@ -602,16 +635,23 @@ def test_another_key_goes_before_more_of_the_same(tmp_path):
 # ---------------------------------------------------------------- the end
 
 
+def never_ends():
+    """Of the demo model: these tokens would end it."""
+    return {str(i): -100 for i in tokens("<|return|><|endoftext|><|call|><|end|>")}
+
+
 def test_term_lets_answers_end_and_cuts_what_does_not():
-    short = "<|channel|>final<|message|>" + "word " * 100 + "<|return|>"  # a second: seen running
+    short = "<|channel|>final<|message|>" + "word " * 100 + "<|return|>"  # a second
     server = Server("--quiet", "--stop-seconds", str(PATIENCE), "--script-pause", "10", script=[line(short)])
-    results = []
-    thread = threading.Thread(target=lambda: results.append(server.stream_chat()))
-    thread.start()
-    wait_running(server)
-    server.process.send_signal(signal.SIGTERM)
-    thread.join(PATIENCE)
-    assert results and results[0][-1] == "[DONE]" and joined(results[0])["finish_reason"] == "stop"
+    events = []
+    with server.client.stream("POST", CHAT, json={**HELLO, "stream": True}) as response:
+        for text in response.iter_lines():
+            if text.startswith("data: "):
+                events.append(read_event(text))
+                if len(events) == 3:
+                    server.process.send_signal(signal.SIGTERM)
+    assert events[-1] == "[DONE]" and joined(events)["finish_reason"] == "stop"
+    assert joined(events)["content"] == "word " * 100
     server.close()
 
 
@@ -620,7 +660,7 @@ def test_term_cuts_with_a_last_event():
         results = []
 
         def ask():
-            results.append(server.stream_chat("word " * 30000))
+            results.append(server.stream_chat("word " * 30000, logit_bias=never_ends()))
 
         thread = threading.Thread(target=ask)
         thread.start()
@@ -671,14 +711,14 @@ def test_term_among_many_requests():
 
 def test_killed_and_started_again():
     """Nothing is promised across a SIGKILL but this: the port is free, and answers are as before."""
-    arguments = ("--ctx", "8192", "--quiet", "--parallel", "4")
+    arguments = ("--ctx", "65536", "--quiet", "--parallel", "4", "--port", str(free_port()))
     first = Server(*arguments)
     expected = first.chat("Tell me a story", max_tokens=60).json()["choices"][0]
     results = []
 
     def ask():
         try:
-            results.append(first.stream_chat("word " * 6000))
+            results.append(first.stream_chat("word " * 6000, logit_bias=never_ends()))
         except httpx.TransportError:
             results.append(None)
 
@@ -694,28 +734,43 @@ def test_killed_and_started_again():
     first.client.close()
     first.log.close()
     first.process.stdout.close()
-    with Server(*arguments, "--port", str(first.port)) as second:
+    with Server(*arguments) as second:
         assert second.port == first.port
         assert second.chat("Tell me a story", max_tokens=60).json()["choices"][0] == expected
     first.folder.cleanup()
 
 
 def test_bodies_together_are_bounded():
+    """A body has 30 seconds: where that was too little for a busy machine, all of it is done again."""
     with Server("--quiet", "--max-body-mib", "1", script=[line("<|channel|>final<|message|>x<|return|>")]) as server:
         body = json.dumps({**HELLO, "x": "a" * ((1 << 20) - 200)}).encode()
         request = head(body, b"Content-Length: %d" % len(body))
-        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
-        for connection in held:
-            connection.sendall(request[:-1])
-        wait_read(server)
-        answer = raw(server, request)
-        assert status_of(answer) == 503 and b"overloaded" in answer and b"Retry-After: 1" in answer
-        assert server.chat().status_code == 200  # what is left is for short ones
-        held[0].sendall(request[-1:])
-        assert held[0].recv(100).startswith(b"HTTP/1.1 200")
-        for connection in held:
-            connection.close()
+
+        def is_shown():
+            began = time.monotonic()
+            with contextlib.ExitStack() as stack:
+                held = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(8)]
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    for connection in held:
+                        connection.sendall(request[:-1])
+                    wait_read(server)
+                answer = raw(server, request)
+                while status_of(answer) == 200 and time.monotonic() - began < 20:  # what was read is being counted
+                    answer = raw(server, request)
+                short = server.chat().status_code  # what is left is for short ones
+                taken = b""
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    held[0].sendall(request[-1:])
+                    taken = held[0].recv(100)
+                if time.monotonic() - began > 20:
+                    return False
+            assert status_of(answer) == 503 and b"overloaded" in answer and b"Retry-After: 1" in answer
+            assert short == 200 and taken.startswith(b"HTTP/1.1 200")
+            return True
+
         end = time.time() + PATIENCE
+        while not is_shown():
+            assert time.time() < end
         while status_of(raw(server, request)) != 200:
             assert time.time() < end
             time.sleep(0.05)

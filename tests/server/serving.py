@@ -1,8 +1,11 @@
 """A real server for tests: the binary, on a free port, on the demo model or on scripted tokens."""
+import contextlib
 import json
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +28,30 @@ def tokens(text):
 
 def line(text):
     return ",".join(str(i) for i in tokens(text))
+
+
+def free_port():
+    """One that no connection of another process can be given meanwhile: those come from a range of their own."""
+    least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(max(1024, least - 20000), least)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+def listening_port(process):
+    """Where a server listens that has not said so yet."""
+    while process.poll() is None:
+        links = set()
+        for path in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                links.add(os.readlink(path))
+        for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
+                return int(fields[1].split(":")[1], 16)
+        time.sleep(0.02)
+    raise RuntimeError("the server has ended")
 
 
 class Server:

@@ -133,12 +133,29 @@ static void what_is_passed_over_is_bounded(void **state)
     assert_int_equal(status_of_long("0\r\nA: b\r\n", GS_CHUNKED_MAX_TRAILER - 3, "\r\n\r\n"), 400);
 }
 
+/* As soon as the size of a chunk is read, before its bytes. */
+static void what_is_announced_is_counted(void **state)
+{
+    static const char frames[] = "5\r\nhello\r\na;x=y\r\n0123456789\r\nffffffff\r\n";
+    struct gs_buffer out = {0};
+    struct gs_chunked body = {0};
+    struct gs_api_error error;
+    (void)state;
+    assert_int_equal(read_all(frames, 3, 1, &out, &body, &error), 3);
+    assert_int_equal(body.announced, 5);
+    assert_int_equal(read_all(frames + 3, strlen(frames) - 3, 2, &out, &body, &error), strlen(frames) - 3);
+    assert_int_equal(error.status, 0);
+    assert_int_equal(body.announced, UINT64_C(15) + 0xffffffff);
+    gs_buffer_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_bodies_are_written_anew),
         cmocka_unit_test(damaged_frames_are_told),
         cmocka_unit_test(what_is_passed_over_is_bounded),
+        cmocka_unit_test(what_is_announced_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

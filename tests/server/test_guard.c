@@ -97,6 +97,8 @@ static void origins_types_and_routes(void **state)
                  {"Sec-Fetch-Site", "none", 0},
                  {"Sec-Fetch-Site", "cross-site", 403},
                  {"Sec-Fetch-Site", "same-site", 403},
+                 {"Content-Encoding", "identity", 0},
+                 {"Content-Encoding", "gzip", 415},
                  {"X-Nothing", "x", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gs_pair headers[] = {host, json, {cases[i].name, cases[i].value}};
