@@ -124,14 +124,15 @@ static void begin_part(const struct bench *bench, struct cost *cost)
     cost->dispatches -= stats.n_dispatches;
     for (int s = 0; s < GS_TIME_COUNT; s++)
         cost->stages[s] -= stats.stage_seconds[s];
-    cost->seconds -= gs_clock_seconds();
+    /* The clock last, and first at the end: the other is a call where a thread often loses its processor. */
     cost->cpu_seconds -= gs_bench_cpu_seconds();
+    cost->seconds -= gs_clock_seconds();
 }
 
 static void end_part(const struct bench *bench, struct cost *cost)
 {
-    cost->cpu_seconds += gs_bench_cpu_seconds();
     cost->seconds += gs_clock_seconds();
+    cost->cpu_seconds += gs_bench_cpu_seconds();
     struct gs_backend_stats stats = read_stats(bench);
     for (int s = 0; s < GS_TIME_COUNT; s++)
         cost->stages[s] += stats.stage_seconds[s];

@@ -2,13 +2,15 @@
 
 #include "cli/report.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <termios.h>
 #include <unistd.h>
 
-#define PATIENCE 2 /* interrupts that a command which goes on only notes */
+#define PATIENCE 2   /* interrupts that a command which goes on only notes */
+#define TAKES_MS 200 /* for a terminal that is behind */
 
 /* A signal handler has no other way to its data: the one place with variables of the whole process. */
 static struct gs_session *_Atomic session_to_cancel;
@@ -20,16 +22,24 @@ static atomic_int n_interrupt;
 static struct termios terminal_mode; /* as the shell had it */
 static atomic_bool keeps_mode, keeps_screen;
 
-/* tcsetattr and write are allowed in a handler. */
+/* tcsetattr, poll and write are allowed in a handler. A terminal that takes nothing, as after Ctrl-S, is not
+ * waited for: the program could not be ended. */
+static void write_to_terminal(const char *text, size_t size)
+{
+    struct pollfd terminal = {STDERR_FILENO, POLLOUT, 0};
+    if (poll(&terminal, 1, TAKES_MS) > 0 && (terminal.revents & POLLOUT)) {
+        ssize_t ignored = write(STDERR_FILENO, text, size);
+        (void)ignored;
+    }
+}
+
 static void restore_terminal(void)
 {
     static const char plain[] = "\033[?2004l\033[0m"; /* pastes without marks, no colour */
     if (atomic_load(&keeps_mode))
         tcsetattr(STDIN_FILENO, TCSANOW, &terminal_mode);
-    if (atomic_load(&keeps_screen)) {
-        ssize_t ignored = write(STDERR_FILENO, plain, sizeof plain - 1);
-        (void)ignored;
-    }
+    if (atomic_load(&keeps_screen))
+        write_to_terminal(plain, sizeof plain - 1);
 }
 
 /* Lets the default action follow: the signal is held back until this returns. */
@@ -46,10 +56,8 @@ static void handle_interrupt(int number)
     bool enough = atomic_load(&patient) && atomic_fetch_add(&n_interrupt, 1) >= PATIENCE;
     if (!atomic_load(&noted) || enough) {
         restore_terminal();
-        if (atomic_load(&on_terminal)) {
-            ssize_t ignored = write(STDERR_FILENO, "\n", 1);
-            (void)ignored;
-        }
+        if (atomic_load(&on_terminal))
+            write_to_terminal("\n", 1);
         _exit(GS_EXIT_INTERRUPTED);
     }
     atomic_store(&interrupted, true);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { N_EXPERT = 3, ROWS = 50, COLUMNS = 160, GROUPS = COLUMNS / 32 };
+enum { N_EXPERT = 3, ROWS = 50, COLUMNS = 160, GROUPS = COLUMNS / 32, TRIES = 50 };
 
 struct fixture {
     uint8_t blocks[N_EXPERT][ROWS][GROUPS][17]; /* 16 of 17 used without GGUF's scale */
@@ -100,11 +100,16 @@ static void the_buffer_is_beyond_the_cache(void **state)
     assert_true(gs_measure_buffer_bytes(measure) >= 4 * gs_measure_cache_bytes() ||
                 gs_measure_buffer_bytes(measure) == 2ull << 30);
 #endif
-    double rate = gs_measure_read(measure);
+    /* Again if it was slow: this process may have stood still. */
+    double rate = 0.0;
+    for (int attempt = 0; attempt < TRIES && rate <= 1e7; attempt++)
+        rate = gs_measure_read(measure);
     assert_true(rate > 1e7 && rate < 1e13);
     /* A loop that the compiler had removed would be faster than any processor. */
     for (int type = 0; type < GS_MEASURE_TYPE_COUNT; type++) {
-        rate = gs_measure_arithmetic(measure, (enum gs_measure_type)type);
+        rate = 0.0;
+        for (int attempt = 0; attempt < TRIES && rate <= 1e7; attempt++)
+            rate = gs_measure_arithmetic(measure, (enum gs_measure_type)type);
         assert_true(rate > 1e7 && rate < 2e12);
     }
     gs_measure_close(measure);

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROCESS_SECONDS 300 /* longer is a hang */
+#define PROCESS_SECONDS 1200 /* longer is a hang, on a loaded machine and with sanitizers too */
 #define PROCESS_MAX     (8u << 20)
 
 struct process_options {
@@ -128,7 +128,10 @@ static inline void process_exec(const struct process_options *options, const cha
         setenv("NO_COLOR", "1", 1);
     else
         unsetenv("NO_COLOR");
-    signal(SIGINT, SIG_DFL);
+    /* Whatever started the tests may have ignored them, as nohup and a shell's background do. */
+    static const int signals[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        signal(signals[i], SIG_DFL);
     if (options->out_path)
         out = open(options->out_path, O_WRONLY | O_CREAT, 0600);
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
@@ -157,6 +160,21 @@ static inline int process_input(const struct process_options *options)
     assert_true(descriptor >= 0);
     fclose(file);
     return descriptor;
+}
+
+/* The status of a child that ends, whatever becomes of its output. */
+static inline int process_wait_end(pid_t child)
+{
+    int status;
+    struct process_wait wait = {0};
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        poll(NULL, 0, 10);
+        if (process_hangs(&wait)) {
+            kill(child, SIGKILL);
+            fail_msg("the program did not end for %d seconds", PROCESS_SECONDS);
+        }
+    }
+    return status;
 }
 
 /* `arguments` ends with NULL. */

@@ -300,16 +300,17 @@ static void a_profile_adds_up(void **state)
     }
 }
 
+/* On a machine so slow, or stopped for so long, that a person would have to wait, it says so. */
+#define SLOW_FRONTIER "bench: a context of "
+
 /* Each step's reading is a row of its own, then comes the speed at that depth. */
 static void a_frontier(void **state)
 {
     (void)state;
     static const char *const names[] = {"pp16",      "tg2 @ d16",  "pp16 @ d16",
                                         "tg2 @ d32", "pp32 @ d32", "tg2 @ d64"};
-    /* On a machine so slow, or stopped for so long, that a person would have to wait, it says so. */
-    json_t *root =
-        run_telling(process_run("bench", MODEL, "--frontier", "16:100", "-n2", "-r2", "-t1", "--json"),
-                    "bench: a context of 16 tokens took ");
+    json_t *root = run_telling(
+        process_run("bench", MODEL, "--frontier", "16:100", "-n2", "-r2", "-t1", "--json"), SLOW_FRONTIER);
     const json_t *rows = json_object_get(root, "rows");
     assert_int_equal(json_array_size(rows), 6);
     for (size_t i = 0; i < 6; i++) {
@@ -330,8 +331,8 @@ static void a_frontier_to_the_end(void **state)
     struct tiny_options options = tiny_options_default();
     options.max_ctx = 64;
     tiny_checkpoint_write(&options, folder);
-    json_t *root =
-        run_json(process_run("bench", folder, "--frontier", "16:64", "-n3", "-r1", "-t1,2", "--json"));
+    json_t *root = run_telling(
+        process_run("bench", folder, "--frontier", "16:64", "-n3", "-r1", "-t1,2", "--json"), SLOW_FRONTIER);
     const json_t *rows = json_object_get(root, "rows");
     assert_int_equal(json_array_size(rows), 12);
     for (size_t i = 0; i < 12; i++)

@@ -432,22 +432,34 @@ static void test_text_is_cleaned_and_drawn(void **state)
     terminal_free(&s);
 }
 
+static struct termios mode_of_a_new_terminal(void)
+{
+    struct termios mode;
+    int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(ours >= 0);
+    assert_int_equal(grantpt(ours), 0);
+    assert_int_equal(unlockpt(ours), 0);
+    int theirs = open(ptsname(ours), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_int_equal(tcgetattr(theirs, &mode), 0);
+    close(theirs);
+    close(ours);
+    return mode;
+}
+
 /* The shell gets its terminal back as it was. */
 static void test_terminal_is_restored(void **state)
 {
     const struct cli_model *model = *state;
     need_line_editor();
     struct test_path script = cli_script_of(model, FINAL("a"));
-    struct termios before, after;
-    int status;
+    struct termios before = mode_of_a_new_terminal(), after;
     struct terminal_session s = terminal_run("chat", model->words, "--script-tokens", script.text);
     int terminal = open(ptsname(s.channel.ours), O_RDWR | O_NOCTTY);
-    assert_int_equal(tcgetattr(terminal, &before), 0);
     terminal_expect(&s, READY);
     terminal_send(&s, "x\r");
     terminal_expect(&s, READY);
     terminal_send(&s, "/quit\r");
-    assert_int_equal(waitpid(s.child, &status, 0), s.child);
+    process_wait_end(s.child);
     assert_int_equal(tcgetattr(terminal, &after), 0);
     assert_int_equal(after.c_lflag, before.c_lflag);
     assert_int_equal(after.c_iflag, before.c_iflag);

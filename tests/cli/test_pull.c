@@ -146,7 +146,7 @@ static void shows_a_bar_on_a_terminal(void **state)
 {
     (void)state;
     struct process_options options = {.err_terminal = true, .interrupt_on = " 34%  49.7 KiB of 147.4 KiB"};
-    stand_in_tell(&hub, "fault stall 40"); /* long enough for the bar; the interrupt ends it */
+    stand_in_tell(&hub, "fault stall 40"); /* as often as it is tried; the interrupt ends it */
     struct process_result result = process_run_as(options, "pull", "test/model");
     assert_int_equal(result.code, 130);
     assert_non_null(strstr(result.err, "model-00000-of-00001.safetensors ")); /* its label */
@@ -167,15 +167,16 @@ static void shows_the_checking_too(void **state)
     struct process_options options = {.err_terminal = true,
                                       .interrupt_on = "checking model-00000-of-00001.safetensors "};
     succeed(process_run("pull", "test/model"));
-    /* The hub says 1 GiB, and that is there: zeros, to be hashed. */
+    /* The hub says 1 TiB, and that is there: zeros, to be hashed, which no machine has done when it is told
+     * to stop. */
     struct test_path shard =
         test_path_join(home, ".cache/huggingface/hub/" IN_HUB "/model-00000-of-00001.safetensors");
-    assert_int_equal(truncate(shard.text, 1 << 30), 0);
+    assert_int_equal(truncate(shard.text, (off_t)1 << 40), 0);
     stand_in_tell(&hub, "fault api_large");
     struct process_result result = process_run_as(options, "pull", "test/model", "--verify");
     assert_int_equal(result.code, 130);
     assert_non_null(strstr(result.err, options.interrupt_on));
-    assert_non_null(strstr(result.err, " of 1.00 GiB"));
+    assert_non_null(strstr(result.err, " of 1.00 TiB"));
     process_free(&result);
 }
 

@@ -194,13 +194,9 @@ static bool knows_pages(void)
     return knows;
 }
 
-static void only_the_experts_pages_are_read(void **state)
+/* Are an expert's pages in memory after two products with it, and no others? */
+static bool reads_its_pages_alone(void)
 {
-    (void)state;
-    if (!knows_pages()) {
-        print_message("  which pages are read is not known under this emulator\n");
-        skip();
-    }
     const long blocks = (long)N_EXPERT * ROWS * GROUPS * 16, scales = (long)N_EXPERT * ROWS * GROUPS;
     const uint64_t slack = 64u << 10; /* the header, and pages at the slices' ends */
     char *folder = test_folder_make(), text[2][128];
@@ -222,7 +218,7 @@ static void only_the_experts_pages_are_read(void **state)
     assert_ok(gs_measure_kernel_find(names[0], &kernel, &error), &error);
     assert_ok(gs_measure_expert_find(checkpoint, kernel, 3, CHOSEN, &one, &error), &error);
     const struct gs_file_map *map = one.slices[0].file;
-    assert_true(test_resident_bytes(map->data, map->size) <= slack);
+    bool alone = test_resident_bytes(map->data, map->size) <= slack;
 
     for (size_t i = 0; i < one.n_slices; i++)
         gs_slice_fetch(&one.slices[i]);
@@ -235,14 +231,32 @@ static void only_the_experts_pages_are_read(void **state)
                                  (float *const[]){out}, &seconds, &error),
               &error);
     uint64_t resident = test_resident_bytes(map->data, map->size);
-    assert_true(resident >= one.bytes); /* the control: the count does see what was read */
-    assert_true(resident <= one.bytes + slack);
+    /* The lower bound is a control: the count does see what was read. */
+    alone = alone && resident >= one.bytes && resident <= one.bytes + slack;
 
     gs_measure_close(measure);
     gs_checkpoint_close(checkpoint);
     test_folder_remove(folder);
     free(in);
     free(out);
+    return alone;
+}
+
+/*
+ * Again, with a file of its own, where it was not so: the system may have taken pages back in between, which
+ * then were read with their neighbours, or are missing.
+ */
+static void only_the_experts_pages_are_read(void **state)
+{
+    (void)state;
+    if (!knows_pages()) {
+        print_message("  which pages are read is not known under this emulator\n");
+        skip();
+    }
+    bool alone = false;
+    for (int attempt = 0; attempt < 20 && !alone; attempt++)
+        alone = reads_its_pages_alone();
+    assert_true(alone);
 }
 
 int main(void)

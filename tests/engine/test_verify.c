@@ -383,20 +383,32 @@ static void test_tokens_are_run(void **state)
     }
 }
 
-/* The second run of the cuts is on another number of threads: together with the first, so many more. */
+/* How many threads more there are at most in a verification with n of them. */
+static size_t most_more_threads(size_t n)
+{
+    struct heard heard = {0};
+    struct gs_verify_options options = {.n_threads = n, .progress = hear, .progress_user = &heard};
+    size_t before = count_threads();
+    struct gs_verify_report report = verify(SMALL, &options);
+    assert_int_equal(report.n_failed, 0);
+    gs_verify_report_free(&report);
+    return heard.most_threads - before;
+}
+
+/*
+ * The second run of the cuts is on another number of threads: together with the first, so many more. Again
+ * if the system still counted one that has ended.
+ */
 static void test_cuts_change_the_threads(void **state)
 {
     (void)state;
-    size_t before = count_threads();
-    if (before == 0)
+    if (count_threads() == 0)
         skip();
     for (size_t n = 1; n <= 4; n++) {
-        struct heard heard = {0};
-        struct gs_verify_options options = {.n_threads = n, .progress = hear, .progress_user = &heard};
-        struct gs_verify_report report = verify(SMALL, &options);
-        assert_int_equal(report.n_failed, 0);
-        assert_int_equal(heard.most_threads - before, n - 1 + (n == 3 ? 2 : 3) - 1);
-        gs_verify_report_free(&report);
+        size_t expected = n - 1 + (n == 3 ? 2 : 3) - 1, found = most_more_threads(n);
+        for (int attempt = 0; attempt < 20 && found != expected; attempt++)
+            found = most_more_threads(n);
+        assert_int_equal(found, expected);
     }
 }
 

