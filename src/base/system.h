@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 /* What poll waits for to hear that a socket's other side sends no more. */
@@ -12,6 +13,13 @@
 #define GS_SYSTEM_POLL_LEFT POLLRDHUP
 #else
 #define GS_SYSTEM_POLL_LEFT POLLHUP
+#endif
+
+/* A flag of send: no SIGPIPE where nobody reads. Without it the socket has to be told (SO_NOSIGPIPE). */
+#if defined(MSG_NOSIGNAL)
+#define GS_SYSTEM_NO_SIGNAL MSG_NOSIGNAL
+#else
+#define GS_SYSTEM_NO_SIGNAL 0
 #endif
 
 /* As pipe and socket, of descriptors that a program started from here does not get; 0 or -1, with errno. */

@@ -32,10 +32,6 @@
 #define FLUSH_BLOCKS       64  /* of a relayed answer, when the server ends */
 #define MAX_RELAYS         512 /* at once */
 
-#if !defined(MSG_NOSIGNAL)
-#define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
-#endif
-
 /* A connection whose head has not come whole, that is relayed, or that has been answered. */
 struct caller {
     int socket;
@@ -82,7 +78,7 @@ static void refuse(struct gs_front *front, struct caller *caller, const struct g
 {
     struct gs_buffer out = {0};
     if (gs_refusal_print(&out, caller->errors, error) == GS_OK)
-        send(caller->socket, out.data, out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        send(caller->socket, out.data, out.size, GS_SYSTEM_NO_SIGNAL | MSG_DONTWAIT);
     front->options.refused(front->options.user, error->status, error->message);
     begin_draining(caller, error->status == 413);
     gs_buffer_free(&out);

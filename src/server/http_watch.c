@@ -17,10 +17,6 @@
 #define WATCH_MS     100
 #define LATE_SECONDS 2.0 /* to read that it was too late */
 
-#if !defined(MSG_NOSIGNAL)
-#define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
-#endif
-
 static void close_slow_heads(struct gs_http *http, double now)
 {
     for (struct gs_link *link = http->links; link; link = link->after) {
@@ -44,7 +40,7 @@ static void refuse_late(struct gs_sender *sender, double now)
         "the body has not come in time: it has %.0f seconds, and one more for each %u bytes that come",
         GS_HTTP_BODY_SECONDS, GS_HTTP_MIN_RATE);
     if (gs_refusal_print(&out, exchange->route ? exchange->route->errors : GS_ERROR_OPENAI, &error) == GS_OK)
-        send(sender->link->socket, out.data, out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        send(sender->link->socket, out.data, out.size, GS_SYSTEM_NO_SIGNAL | MSG_DONTWAIT);
     shutdown(sender->link->socket, SHUT_WR);
     sender->late = now;
     sender->status = error.status;

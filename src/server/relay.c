@@ -19,10 +19,6 @@
 /* What libmicrohttpd says to "Expect: 100-continue"; no answer yet. */
 #define INTERIM "HTTP/1.1 100 Continue\r\n\r\n"
 
-#if !defined(MSG_NOSIGNAL)
-#define MSG_NOSIGNAL 0 /* there SO_NOSIGPIPE is the way */
-#endif
-
 /* Bytes on their way. */
 struct load {
     size_t at, size;
@@ -116,8 +112,9 @@ void gs_relay_list_polls(const struct gs_relay *relay, struct pollfd polls[2])
 /* Each returns false where its socket is no more. */
 static bool send_load(int socket, struct load *load)
 {
-    ssize_t count =
-        load->size > load->at ? send(socket, load->bytes + load->at, load->size - load->at, MSG_NOSIGNAL) : 0;
+    ssize_t count = load->size > load->at
+                        ? send(socket, load->bytes + load->at, load->size - load->at, GS_SYSTEM_NO_SIGNAL)
+                        : 0;
     if (count > 0)
         load->at += (size_t)count;
     if (load->at == load->size)

@@ -249,8 +249,8 @@ void gs_server_close(struct gs_server *server)
     if (!server)
         return;
     atomic_store(&server->ready, false);
-    if (server->scheduler)
-        gs_scheduler_stop(server->scheduler, 0.0);
+    while (server->scheduler && !gs_scheduler_stop(server->scheduler, 0.0)) /* a step would use the rest */
+        continue;
     gs_http_close(server->http);
     gs_scheduler_close(server->scheduler);
     gs_prefix_store_close(server->store);

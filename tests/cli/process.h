@@ -166,14 +166,16 @@ static inline int process_input(const struct process_options *options)
 static inline int process_wait_end(pid_t child)
 {
     int status;
+    pid_t ended;
     struct process_wait wait = {0};
-    while (waitpid(child, &status, WNOHANG) == 0) {
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
         poll(NULL, 0, 10);
         if (process_hangs(&wait)) {
             kill(child, SIGKILL);
             fail_msg("the program did not end for %d seconds", PROCESS_SECONDS);
         }
     }
+    assert_int_equal(ended, child);
     return status;
 }
 

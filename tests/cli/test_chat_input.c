@@ -96,6 +96,21 @@ static void test_signal_gives_the_line_up(void **state)
     terminal_free(&s);
 }
 
+/* Half a character takes no key with it, here the one that ends the line. */
+static void test_half_a_character(void **state)
+{
+    (void)state;
+    need_line_editor();
+    struct terminal_session s = terminal_run("chat", DEMO, "--temp", "0", "--ctx", "1000");
+    terminal_expect(&s, READY);
+    terminal_send(&s, "/stats\303\r");
+    terminal_expect(&s, "messages  0, answers 0");
+    terminal_expect(&s, READY);
+    terminal_send(&s, "/quit\r");
+    assert_int_equal(terminal_finish(&s), 0);
+    terminal_free(&s);
+}
+
 /* The terminal is the shell's again, and the line that was typed is kept: even where the terminal takes no
  * output, as after Ctrl-S. */
 static void test_ended_from_outside(void **state)
@@ -255,7 +270,7 @@ int main(void)
         cmocka_unit_test(test_signal_gives_the_line_up), cmocka_unit_test(test_ended_from_outside),
         cmocka_unit_test(test_history_is_shared),        cmocka_unit_test(test_history_is_trimmed),
         cmocka_unit_test(test_unfinished_input),         cmocka_unit_test(test_failure_is_said),
-        cmocka_unit_test(test_narrow_terminal),
+        cmocka_unit_test(test_narrow_terminal),          cmocka_unit_test(test_half_a_character),
     };
     return cmocka_run_group_tests(tests, chat_case_setup, cli_model_teardown);
 }

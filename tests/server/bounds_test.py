@@ -44,7 +44,8 @@ def slow_bodies(demo):
 
     def talk(connection, request, drips):
         connection.sendall(request)
-        while drips and not select.select([connection], [], [], 0.5)[0]:
+        end = time.monotonic() + PATIENCE
+        while drips and time.monotonic() < end and not select.select([connection], [], [], 0.5)[0]:
             connection.sendall(b" ")
         answer = b""
         with contextlib.suppress(ConnectionResetError):
@@ -151,8 +152,9 @@ def test_a_second_signal_leaves_a_step_that_does_not_end():
             def ask():
                 return stack.enter_context(server.client.stream("POST", CHAT, json={**HELLO, "stream": True}))
 
-            first, second = ask(), ask()
+            first, second, end = ask(), ask(), time.time() + PATIENCE
             while second.status_code == 429:  # until the first one's place is no more in the queue, but in the step
+                assert time.time() < end
                 second.close()
                 time.sleep(0.01)
                 second = ask()
@@ -170,9 +172,4 @@ def test_a_second_signal_leaves_a_step_that_does_not_end():
         said = [text for text in server.logged().splitlines() if text.startswith("gossamer: leaving")]
         assert said == ["gossamer: leaving at the second signal, before the model's thread has ended"]
     finally:
-        server.process.kill()
-        server.process.wait()
-        server.client.close()
-        server.process.stdout.close()
-        server.log.close()
-        server.folder.cleanup()
+        server.kill()

@@ -23,13 +23,6 @@ def options(folder, *more):
             "0", "--stop-seconds", str(PATIENCE), *more]
 
 
-def wait_for(server, name, value):
-    end = time.time() + PATIENCE
-    while server.metric(name) != value:
-        assert time.time() < end, server.client.get("/metrics").text
-        time.sleep(0.05)
-
-
 def wait_written(server, folder, n_tokens):
     """For the file of a whole prompt: that of its instructions alone may be there before it, and goes then."""
     end = time.time() + PATIENCE
@@ -51,16 +44,6 @@ def ask(server, content=LONG, **more):
     return reply["choices"][0]["message"], reply["usage"]["prompt_tokens"], reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def kill(server):
-    """As the kernel does where memory is out."""
-    server.client.close()
-    server.process.kill()
-    server.process.wait(PATIENCE)
-    server.process.stdout.close()
-    server.log.close()
-    server.folder.cleanup()
-
-
 def files(folder):
     """But for one that is being written."""
     return sorted(p for p in Path(folder).iterdir() if p.name.startswith("p-") and p.name.endswith(".kv"))
@@ -74,7 +57,7 @@ def test_nothing_promised_is_lost_when_the_server_is_killed(tmp_path):
     server = Server(*options(tmp_path))
     first, prompt, _ = ask(server)
     wait_written(server, tmp_path, prompt)
-    kill(server)
+    server.kill()
     assert stat.S_IMODE(os.stat(tmp_path).st_mode) & 0o022 == 0
     assert [stat.S_IMODE(p.stat().st_mode) for p in files(tmp_path)] == [0o600]
     server = Server(*options(tmp_path))
@@ -85,7 +68,7 @@ def test_nothing_promised_is_lost_when_the_server_is_killed(tmp_path):
     # Killed while it writes, again and again: every file is whole, and what is half-written is gone.
     for i in range(2):
         ask(server, f"{i} {LONG}")
-        kill(server)
+        server.kill()
         server = Server(*options(tmp_path))
         assert "0 damaged" in server.logged()
         assert all(p.name == "secret" or re.fullmatch(r"p-[0-9a-f]{16}\.kv(\.\w{6})?", p.name) for p in tmp_path.iterdir())
@@ -114,7 +97,7 @@ def test_a_key_keeps_its_own(tmp_path):
         server.client.headers["Authorization"] = "Bearer beta"
         assert ask(server)[2] == 0
         server.client.headers["Authorization"] = "Bearer alpha"
-        wait_for(server, "prefix_files", 2)
+        server.wait_metric("prefix_files", 2)
     assert not any(b"alpha" in p.read_bytes() or b"beta" in p.read_bytes() for p in files(folder))
     keys.write_text("gamma\nalpha\n")
     with Server(*keyed) as server:
@@ -130,7 +113,7 @@ def test_damage_and_foreign_files_do_no_harm(tmp_path):
     with Server(*options(tmp_path)) as server:
         message, prompt, _ = ask(server)
         ask(server, "Another " + LONG)
-        wait_for(server, "prefix_files", 2)
+        server.wait_metric("prefix_files", 2)
     for path in files(tmp_path):
         data = bytearray(path.read_bytes())
         data[-100] ^= 1

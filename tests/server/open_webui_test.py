@@ -6,7 +6,6 @@ says where its program is (`pip install open-webui`, some gigabytes in an enviro
 """
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
-from serving import PATIENCE, Server, line  # noqa: E402
+from serving import PATIENCE, Server, free_port, line  # noqa: E402
 
 PROGRAM = os.environ.get("OPEN_WEBUI")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -32,9 +31,7 @@ class WebUI:
     """The program and one tab of its page."""
 
     def __init__(self, server, folder, **settings):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}/"
         environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "DATA_DIR": str(folder), "WEBUI_AUTH": "False", "WEBUI_SECRET_KEY": "x",
                        "OFFLINE_MODE": "true", "HF_HUB_OFFLINE": "1", "ENABLE_OLLAMA_API": "false", "RAG_EMBEDDING_ENGINE": "openai",

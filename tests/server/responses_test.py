@@ -425,6 +425,7 @@ def test_an_answer_is_parsed(demo, client):
     body = {"input": "What is the capital of France?", "text": {"format": {
         "type": "json_schema", "name": "place", "strict": True, "schema": Place.model_json_schema()}}}
     drawn = [stream(demo, {**body, "temperature": 1, "max_output_tokens": 400}) for _ in range(3)]
+    assert all(response["status"] in ("completed", "incomplete") for response in drawn)
     whole = [response["output"][-1]["content"][0]["text"] for response in drawn if response["status"] == "completed"]
     assert whole and all(Place.model_validate_json(text) for text in whole)
     plain = demo.post("/v1/responses", {"input": "Hello", "text": {"format": {"type": "json_object"}}, "max_output_tokens": 400}).json()

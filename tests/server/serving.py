@@ -32,7 +32,8 @@ def line(text):
 
 def free_port():
     """One that no connection of another process can be given meanwhile: those come from a range of their own."""
-    least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    known = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    least = max(2048, int(known.read_text().split()[0]) if known.exists() else 32768)
     while True:
         port = random.randrange(max(1024, least - 20000), least)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -41,7 +42,8 @@ def free_port():
 
 def listening_port(process):
     """Where a server listens that has not said so yet."""
-    while process.poll() is None:
+    end = time.time() + PATIENCE
+    while process.poll() is None and time.time() < end:
         links = set()
         for path in Path(f"/proc/{process.pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
@@ -51,7 +53,7 @@ def listening_port(process):
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
                 return int(fields[1].split(":")[1], 16)
         time.sleep(0.02)
-    raise RuntimeError("the server has ended")
+    raise RuntimeError("the server does not listen")
 
 
 class Server:
@@ -117,6 +119,15 @@ class Server:
         self.folder.cleanup()
         assert code == 0, f"exit code {code}: {log[-3000:]}"
 
+    def kill(self):
+        """As the kernel does where memory is out; also one that has ended."""
+        self.client.close()
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+        self.log.close()
+        self.folder.cleanup()
+
     def logged(self):
         return self.log_path.read_text(errors="replace")
 
@@ -142,6 +153,12 @@ class Server:
     def metric(self, name):
         text = self.client.get("/metrics").text
         return float(re.search(rf"^gossamer_{name} (\S+)$", text, re.M).group(1))
+
+    def wait_metric(self, name, value):
+        end = time.time() + PATIENCE
+        while (found := self.metric(name)) != value:
+            assert time.time() < end, f"{name} is {found}, not {value}"
+            time.sleep(0.02)
 
     def memory(self):
         """Resident bytes."""
