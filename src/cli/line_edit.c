@@ -106,10 +106,9 @@ static int read_character(EditLine *edit, wchar_t *c)
             return (int)n;
         bool began = mbsinit(&state) == 0;
         size_t size = mbrtowc(c, &byte, 1, &state);
-        if (size == (size_t)-1) {
+        if (size == (size_t)-1 && began) { /* what breaks a character off may be one: the end of the line */
             state = (mbstate_t){0};
-            if (began) /* what breaks a character off, such as the key that ends the line, may be one */
-                size = mbrtowc(c, &byte, 1, &state);
+            size = mbrtowc(c, &byte, 1, &state);
         }
         if (size == 0 || size == 1)
             return 1;

@@ -98,8 +98,8 @@ static void list_watched(struct gs_http *http, struct watched *watched)
 
 /*
  * Under the mutex. libmicrohttpd can miss that a client closes while its body is still coming, or just before
- * its answer, and would keep the socket until IDLE_SECONDS are over: a few thousand such clients would be all
- * that there is room for. Both directions shut is an event that it does not miss.
+ * its answer, and would keep the socket until its own idle time is over: a few thousand such clients would be
+ * all that there is room for. Both directions shut is an event that it does not miss.
  */
 static void close_left(struct gs_http *http, struct pollfd **polls, size_t *capacity)
 {

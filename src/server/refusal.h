@@ -5,7 +5,7 @@
 #include "base/buffer.h"
 #include "server/http.h"
 
-/* Shorter than what a socket takes at once that was sent nothing yet. */
+/* Less than a socket takes at once that was sent nothing yet. GS_OUT_OF_MEMORY. */
 gs_status gs_refusal_print(struct gs_buffer *out, enum gs_error_form form, const struct gs_api_error *error);
 
 /* 413: more than `most` bytes. */

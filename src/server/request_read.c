@@ -1,8 +1,8 @@
 #include "server/request_read.h"
-#include "server/steer.h"
 
 #include "base/status.h"
 #include "chat/json_path.h"
+#include "server/steer.h"
 
 #include <float.h>
 #include <stdio.h>
