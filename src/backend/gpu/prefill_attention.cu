@@ -40,8 +40,8 @@ GS_DEVICE void multiply_keys(float scores[8][4], const uint32_t queries[4][4], u
         for (int n = 0; n < 4; n++) {
             uint32_t b[4];
             load_b_fragments(b, tile, 16 * n, step, lane);
-            multiply_16x8x16(scores[2 * n], queries[step], b[0], b[1]);
-            multiply_16x8x16(scores[2 * n + 1], queries[step], b[2], b[3]);
+            mma_bf16(scores[2 * n], queries[step], b[0], b[1]);
+            mma_bf16(scores[2 * n + 1], queries[step], b[2], b[3]);
         }
     }
 }
@@ -58,8 +58,8 @@ GS_DEVICE void multiply_values(float out[8][4], const float p[8][4], uint32_t ti
             uint32_t b[4];
             int r = step * 16 + (lane & 15), chunk = n * 2 + (lane >> 4);
             load_matrix_4_transposed(b, tile + tile_offset(r, chunk));
-            multiply_16x8x16(out[2 * n], a, b[0], b[1]);
-            multiply_16x8x16(out[2 * n + 1], a, b[2], b[3]);
+            mma_bf16(out[2 * n], a, b[0], b[1]);
+            mma_bf16(out[2 * n + 1], a, b[2], b[3]);
         }
     }
 }

@@ -1,6 +1,7 @@
 /*
- * What the prefill kernels share: asynchronous copies into swizzled shared memory, the warp's tensor-core
- * instruction (mma.sync), and small conversions. NVIDIA alone: everything here is PTX of sm_80 and later.
+ * What the prefill kernels share: asynchronous copies into swizzled shared memory, the fragments that the
+ * warp's tensor-core instruction takes, and small conversions. NVIDIA alone: everything here is PTX of sm_80
+ * and later.
  *
  * Fragment coordinates, used all over: lane = 4*g + q. Of a 16 x 8 accumulator a lane holds
  *   c[0], c[1] = row g, columns 2q and 2q+1;   c[2], c[3] = row g+8, the same columns.
@@ -12,6 +13,7 @@
 #include "backend/gpu/kernels.h"
 #include "backend/gpu/prefill_launch.h"
 #include "backend/gpu/shared_memory.cuh"
+#include "backend/gpu/tensor_core.cuh"
 
 #define TILE_K           64 /* columns of a shared-memory tile: 128 bytes of bfloat16 */
 #define TILE_BYTES(rows) ((rows)*TILE_K * 2)
@@ -46,23 +48,6 @@ GS_DEVICE void load_matrix_4_transposed(uint32_t r[4], uint32_t shared)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared)
                  : "memory");
-}
-
-/* c += a (16 x 16) * b (16 x 8) */
-GS_DEVICE void multiply_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* Two floats to bfloat16, nearest even; `low` goes to the lower half. */
-GS_DEVICE uint32_t pack_bf16(float low, float high)
-{
-    uint32_t packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
 }
 
 GS_DEVICE float exp2_fast(float x)

@@ -108,8 +108,7 @@ GS_DEVICE void multiply_stage(float sums[2][8][4], const uint8_t *stage, int slo
             for (int m = 0; m < 2; m++) {
 #pragma unroll
                 for (int n = 0; n < 8; n++)
-                    multiply_16x8x16(sums[m][n], a[m][step], b[n >> 1][(n & 1) * 2],
-                                     b[n >> 1][(n & 1) * 2 + 1]);
+                    mma_bf16(sums[m][n], a[m][step], b[n >> 1][(n & 1) * 2], b[n >> 1][(n & 1) * 2 + 1]);
             }
         }
     }
