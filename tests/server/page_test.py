@@ -101,6 +101,20 @@ def test_a_server_that_ends_in_the_middle_of_an_answer(site):
     expect(site.answer().locator(".answer")).to_have_text("whole")
 
 
+def test_an_answer_whose_connection_goes_with_the_page_is_unfinished(site):
+    """Firefox and WebKit take the connections away while a page that is left still runs; here the page is only told that it is left."""
+    gate = threading.Event()
+    site.send("x", Answer("I think.", "so far", cut=True, gate=gate), wait=False)
+    expect(site.answer().locator(".reasoning .text")).to_have_text("I think.")
+    site.page.evaluate("void dispatchEvent(new Event('beforeunload'))")
+    gate.set()
+    site.until_kept("kept.some((one) => Object.values(one.nodes).some((node) => node.content === 'so far'))")
+    site.reload()
+    expect(site.answer().locator(".answer")).to_have_text("so far")
+    expect(site.answer().locator(".stats")).to_have_text("unfinished")
+    expect(site.answer().locator(".failure")).to_have_count(0)
+
+
 # ---------------------------------------------------------------- versions and conversations
 
 

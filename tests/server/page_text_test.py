@@ -81,6 +81,14 @@ def test_formulas(site):
     expect(answer.locator("> p").last).to_have_text("[ never closed")
 
 
+def test_a_table_has_a_thousand_columns_at_most(site):
+    site.send("x", Answer("", "|a" * 1000 + "|\n" + "|-" * 1000 + "|", pieces=100_000), Answer("", "|a" * 1001 + "|\n" + "|-" * 1001 + "|", pieces=100_000))
+    expect(site.answer().locator("th")).to_have_count(1000)
+    site.send("y")
+    expect(site.answer().locator("p")).to_contain_text("|a|a|")
+    assert site.answer().locator("table").count() == 0
+
+
 def test_code_is_copied(site):
     site.context.grant_permissions(["clipboard-read", "clipboard-write"])
     site.send("x", Answer("", "```sh\necho <b>\n\n  two\n```"))
@@ -88,6 +96,20 @@ def test_code_is_copied(site):
     site.page.click("figure button")
     site.until("said.startsWith('Copied')")  # it goes after a moment
     assert site.page.evaluate("navigator.clipboard.readText()") == "echo <b>\n\n  two"
+
+
+def test_code_is_copied_where_there_is_no_clipboard(site):
+    """As on a page that came over plain http from another machine. Who copies with a key stays on the button."""
+    page = site.page
+    page.evaluate("void Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    site.send("x", Answer("", "```sh\necho <b>\n\n  two\n```"))
+    site.listen("figure button", "aria-label")
+    page.locator("figure button").press("Enter")
+    site.until("said.startsWith('Copied')")
+    expect(page.locator("figure button")).to_be_focused()
+    page.focus("#message")
+    page.keyboard.press("Control+v")
+    expect(page.locator("#message")).to_have_value("echo <b>\n\n  two")
 
 
 # ---------------------------------------------------------------- hostile text

@@ -9,6 +9,21 @@ export class ApiError extends Error {
   }
 }
 
+const LEAVING = 30000; // milliseconds
+
+let leftAt = -Infinity; // when the browser last said that it leaves the page
+
+addEventListener("beforeunload", () => {
+  leftAt = performance.now();
+});
+
+// Firefox and WebKit cut the connections of a page that they leave before it has ended: that is no fault of the server, and
+// only a page that stays after all has to hear of it.
+function unlessLeft() {
+  const rest = leftAt + LEAVING - performance.now();
+  return rest > 0 ? new Promise((resolve) => setTimeout(resolve, rest)) : undefined;
+}
+
 let askForKey = async () => false;
 
 // `ask`: returns true if the person gave a key, so that it is worth another try.
@@ -40,6 +55,7 @@ export async function request(path, { body, signal } = {}) {
       });
     } catch (error) {
       if (error.name === "AbortError") throw error;
+      await unlessLeft();
       throw new ApiError("The server cannot be reached.", 0);
     }
     if (response.ok) return response;
@@ -70,13 +86,16 @@ export async function answerOnce(body, signal) {
   return reply.choices[0].message.content ?? "";
 }
 
-const brokenOff = () => new ApiError("The answer broke off: the connection was closed.", 0);
+async function brokenOff() {
+  await unlessLeft();
+  return new ApiError("The answer broke off: the connection was closed.", 0);
+}
 
 async function next(reader) {
   try {
     return await reader.read();
   } catch (error) {
-    throw error.name === "AbortError" ? error : brokenOff();
+    throw error.name === "AbortError" ? error : await brokenOff();
   }
 }
 
@@ -127,5 +146,5 @@ export async function streamAnswer(body, { signal, onChunk }) {
     finished = finished || chunk.choices?.some((choice) => choice.finish_reason);
     onChunk(chunk);
   }
-  if (!finished) throw brokenOff();
+  if (!finished) throw await brokenOff();
 }

@@ -40,10 +40,12 @@ export async function copyText(text) {
     }
   }
   const area = el("textarea", { class: "visually-hidden", value: text });
+  const focused = document.activeElement;
   document.body.append(area);
   area.select();
   const done = document.execCommand("copy");
   area.remove();
+  focused?.focus({ preventScroll: true });
   return done;
 }
 

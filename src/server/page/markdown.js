@@ -8,6 +8,7 @@ const MAX_INLINE = 20000; // characters of a block that are searched for emphasi
 const MAX_DEPTH = 12; // of quotes and lists in each other
 const MAX_FORMULA = 4000; // characters
 const MAX_FORMULA_LINES = 100;
+const MAX_COLUMNS = 1000; // of a table: WebKit needs most of a minute to lay fifteen thousand out
 const SHORT_CELL = 20; // characters of a table's cell that stay on one line
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
 
@@ -96,7 +97,8 @@ function blockEnd(lines, i) {
     return { kind: "quote", end };
   }
   if (ITEM.test(line)) return { kind: "list", end: listEnd(lines, i) };
-  if (line.includes("|") && end < lines.length && lines[end].includes("-") && DELIMITER_ROW.test(lines[end])) {
+  if (line.includes("|") && end < lines.length && lines[end].includes("-") && DELIMITER_ROW.test(lines[end]) &&
+    cells(lines[end]).length <= MAX_COLUMNS) {
     while (end < lines.length && lines[end].includes("|") && !blank(lines[end])) end++;
     return { kind: "table", end };
   }
