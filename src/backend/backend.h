@@ -181,6 +181,15 @@ struct gs_backend {
     /* Copies src's contents into dst, which has at least src's length as capacity. */
     gs_status (*kv_copy)(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error);
 
+    /*
+     * The same in pieces of some `most` tokens, at least 1: *at is 0 at first, and dst's length when it is
+     * whole; till then nothing else is done with dst, save exporting its rings. Only the first can fail.
+     * Meanwhile src may go on, and be cut back to no less than it had at first. NULL: a backend whose copies
+     * are quick.
+     */
+    gs_status (*kv_copy_part)(struct gs_kv *dst, const struct gs_kv *src, int64_t *at, int64_t most,
+                              struct gs_error *error);
+
     /* The contents as bytes in a form that import of the same backend and model reads back. */
     gs_status (*kv_export)(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error);
     gs_status (*kv_import)(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error);

@@ -38,14 +38,23 @@ gs_status gs_session_rewind(struct gs_session *session, size_t count, size_t *ke
     return status;
 }
 
-gs_status gs_session_copy(struct gs_session *to, const struct gs_session *from, struct gs_error *error)
+gs_status gs_session_copy_part(struct gs_session *to, const struct gs_session *from, size_t *at, size_t most,
+                               struct gs_error *error)
 {
-    if (from->n_tokens > (size_t)to->n_ctx)
+    const struct gs_backend *backend = to->engine->backend;
+    bool begins = *at == 0;
+    int64_t position = (int64_t)*at;
+    if (begins && from->n_tokens > (size_t)to->n_ctx)
         return gs_fail(error, GS_CONTEXT_FULL, "%zu tokens do not fit in the context of %lld", from->n_tokens,
                        (long long)to->n_ctx);
-    gs_status status = to->engine->backend->kv_copy(to->kv, from->kv, error);
+    gs_status status = backend->kv_copy_part
+                           ? backend->kv_copy_part(to->kv, from->kv, &position, (int64_t)most, error)
+                           : backend->kv_copy(to->kv, from->kv, error);
     if (status != GS_OK)
         return status;
+    *at = backend->kv_copy_part ? (size_t)position : from->n_cached;
+    if (!begins)
+        return GS_OK;
     memcpy(to->tokens, from->tokens, from->n_tokens * sizeof *to->tokens);
     to->n_tokens = from->n_tokens;
     to->n_cached = from->n_cached;
@@ -53,6 +62,12 @@ gs_status gs_session_copy(struct gs_session *to, const struct gs_session *from, 
     if (from->has_logits)
         memcpy(to->logits, from->logits, gs_session_vocab(from) * sizeof *to->logits);
     return GS_OK;
+}
+
+gs_status gs_session_copy(struct gs_session *to, const struct gs_session *from, struct gs_error *error)
+{
+    size_t at = 0;
+    return gs_session_copy_part(to, from, &at, (size_t)INT64_MAX, error);
 }
 
 bool gs_engine_has_rings(const struct gs_engine *engine)

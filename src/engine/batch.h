@@ -53,6 +53,14 @@ gs_status gs_session_rewind(struct gs_session *session, size_t count, size_t *ke
 gs_status gs_session_copy(struct gs_session *to, const struct gs_session *from, struct gs_error *error);
 
 /*
+ * The same in pieces of some `most` tokens, at least 1: *at is 0 at first, and gs_session_n_cached(to) when
+ * it is whole; till then nothing else is done with `to`, save asking for its tokens and exporting its rings.
+ * Only the first can fail. Meanwhile `from` may go on. Some backends copy all of it at once.
+ */
+gs_status gs_session_copy_part(struct gs_session *to, const struct gs_session *from, size_t *at, size_t most,
+                               struct gs_error *error);
+
+/*
  * What cutting a timeline back cannot bring back, as it is at its end: a part of the window layers, appended
  * to `out`, that does not grow with the timeline. With it can be had its length and shorter ones, down to
  * *least. GS_UNSUPPORTED where the backend has no such thing.

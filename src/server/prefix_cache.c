@@ -4,12 +4,14 @@
 #include "base/status.h"
 #include "engine/snapshot.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LEAST_GAIN    16   /* tokens more than memory has, for which a file is read */
 #define POLL_SECONDS  0.05 /* while a file is being written */
 #define RETRY_SECONDS 30.0 /* after one could not be written */
+#define PIECE         256  /* tokens that are copied without a look at the clock */
 
 struct entry {
     struct entry *after; /* less recently used */
@@ -34,6 +36,10 @@ struct gs_prefix_cache {
     double store_after;
     const struct entry *storing; /* handed over last; NULL: it is gone meanwhile */
     double retry_at;
+    struct entry *copying; /* whose copy is under way; NULL: none */
+    struct gs_session *source;
+    bool owns_source; /* it is closed behind the copy */
+    size_t n_copied;
 };
 
 gs_status gs_prefix_cache_open(struct gs_engine *engine, uint64_t max_bytes, struct gs_prefix_cache **out,
@@ -52,6 +58,47 @@ void gs_prefix_cache_attach(struct gs_prefix_cache *cache, struct gs_prefix_stor
 {
     cache->store = store;
     cache->store_after = seconds;
+}
+
+/* ---------------------------------------------------------------- copies */
+
+/* It is whole, or in vain. */
+static void end_copy(struct gs_prefix_cache *cache)
+{
+    if (cache->owns_source)
+        gs_session_close(cache->source);
+    cache->copying = NULL;
+    cache->source = NULL;
+    cache->owns_source = false;
+}
+
+/* The next tokens. */
+static gs_status copy_piece(struct gs_prefix_cache *cache)
+{
+    struct gs_session *to = cache->copying->session;
+    gs_status status = gs_session_copy_part(to, cache->source, &cache->n_copied, PIECE, NULL);
+    if (status == GS_OK && cache->n_copied == gs_session_n_cached(to))
+        end_copy(cache);
+    return status;
+}
+
+static gs_status begin_copy(struct gs_prefix_cache *cache, struct entry *entry, struct gs_session *source)
+{
+    cache->copying = entry;
+    cache->source = source;
+    cache->n_copied = 0;
+    gs_status status = copy_piece(cache);
+    if (status != GS_OK)
+        end_copy(cache);
+    return status;
+}
+
+void gs_prefix_cache_take(struct gs_prefix_cache *cache, struct gs_session *session)
+{
+    if (session && cache->source == session)
+        cache->owns_source = true;
+    else
+        gs_session_close(session);
 }
 
 /* ---------------------------------------------------------------- entries */
@@ -81,8 +128,21 @@ static void unlink_entry(struct gs_prefix_cache *cache, struct entry *entry)
     *link = entry->after;
     if (cache->storing == entry)
         cache->storing = NULL;
+    if (cache->copying == entry)
+        end_copy(cache);
     atomic_fetch_sub(&cache->bytes, entry->bytes);
     atomic_fetch_sub(&cache->n_entry, 1);
+}
+
+bool gs_prefix_cache_copy(struct gs_prefix_cache *cache, double seconds)
+{
+    double began = gs_clock_seconds();
+    while (cache->copying) {
+        copy_piece(cache); /* only the first can fail */
+        if (gs_clock_seconds() - began >= seconds)
+            break;
+    }
+    return cache->copying != NULL;
 }
 
 void gs_prefix_cache_clear(struct gs_prefix_cache *cache)
@@ -315,6 +375,8 @@ void gs_prefix_cache_use(struct gs_prefix_cache *cache, size_t scope, const int3
     if (!best)
         return;
     note_use(cache, best);
+    if (best == cache->copying)
+        gs_prefix_cache_copy(cache, INFINITY);
     /* The empty timeline can always be gone back to; nothing of another prompt may be left in it. */
     if (gs_session_copy_prefix(state->session, best->session, most, mark ? &mark->rings : NULL, NULL) !=
         GS_OK) {
@@ -414,8 +476,9 @@ void gs_prefix_cache_keep(struct gs_prefix_cache *cache, size_t scope, const str
         return;
     if (cache->has_marks)
         n_mark = absorb(cache, scope, tokens, count, marks, sizeof marks / sizeof *marks);
+    gs_prefix_cache_copy(cache, INFINITY); /* one at a time */
     struct entry *entry = make_entry(cache, scope, count);
-    if (entry && gs_session_copy(entry->session, state->session, NULL) != GS_OK) {
+    if (entry && begin_copy(cache, entry, state->session) != GS_OK) {
         free_entry(entry);
         entry = NULL;
     }
@@ -436,6 +499,8 @@ void gs_prefix_cache_keep(struct gs_prefix_cache *cache, size_t scope, const str
 
 static bool hand_over(struct gs_prefix_cache *cache, struct entry *entry)
 {
+    if (entry == cache->copying)
+        gs_prefix_cache_copy(cache, INFINITY);
     const struct gs_prefix_timeline timeline = {entry->session, entry->least, entry->marks, entry->n_mark};
     if (!gs_prefix_store_save(cache->store, entry->scope, &timeline))
         return false;

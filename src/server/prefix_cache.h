@@ -49,8 +49,18 @@ void gs_prefix_cache_use(struct gs_prefix_cache *cache, size_t scope, const int3
 /* Can exactly this prefix be had? It then counts as used. */
 bool gs_prefix_cache_has(struct gs_prefix_cache *cache, size_t scope, const int32_t *tokens, size_t count);
 
-/* Keeps a copy of the timeline, if there is room for it; never fails. */
+/*
+ * Keeps a copy of the timeline, if there is room for it; never fails. The copy is made in pieces: meanwhile
+ * the session may go on, and it is closed by gs_prefix_cache_take.
+ */
 void gs_prefix_cache_keep(struct gs_prefix_cache *cache, size_t scope, const struct gs_timeline_state *state);
+
+/* Goes on with the copy that is under way, for some seconds; whoever needs it sooner waits for all of it.
+ * True if more of it is left. */
+bool gs_prefix_cache_copy(struct gs_prefix_cache *cache, double seconds);
+
+/* Closes a session (NULL: none), when nothing is copied from it any more. */
+void gs_prefix_cache_take(struct gs_prefix_cache *cache, struct gs_session *session);
 
 /* Forgets everything, for the memory. What is stored stays. */
 void gs_prefix_cache_clear(struct gs_prefix_cache *cache);

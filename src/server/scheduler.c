@@ -6,6 +6,7 @@
 #include "server/random_id.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #define STUCK_SECONDS 1800.0 /* of a step: a device that hangs; the slowest honest steps take minutes */
 #define MAX_RETRY     60u
 #define STOP_MS       20  /* while it stops: between two looks at the clock */
+#define COPY_SHARE    0.5 /* of what decoding takes: of a prompt that is kept, copied in each step */
 #define HURRY_SECONDS 1.0 /* for whatever the thread is at, where nobody waits for more */
 
 /* ---------------------------------------------------------------- tasks */
@@ -150,6 +152,10 @@ static void end_sequence(struct gs_scheduler *s, struct gs_sequence *sequence)
         remember_turn(s, sequence->choice);
         if (s->cache && goes_on(sequence))
             gs_prefix_cache_keep(s->cache, task->request->scope, &sequence->timeline);
+    }
+    if (s->cache) {
+        gs_prefix_cache_take(s->cache, sequence->timeline.session);
+        sequence->timeline.session = NULL;
     }
     gs_sequence_free(sequence);
     s->n_sequence--;
@@ -406,6 +412,8 @@ static struct timespec time_after(double seconds)
 /* Meanwhile, what has been kept for a while is written. */
 static void wait_for_work(struct gs_scheduler *s)
 {
+    if (s->cache)
+        gs_prefix_cache_copy(s->cache, INFINITY);
     double seconds = s->cache ? gs_prefix_cache_store(s->cache) : -1.0;
     struct timespec until = time_after(seconds);
     pthread_mutex_lock(&s->mutex);
@@ -469,8 +477,10 @@ static void *serve(void *user)
         sweep_sequences(s);
         publish(s);
         flush(s);
-        if (s->cache)
+        if (s->cache) {
+            gs_prefix_cache_copy(s->cache, COPY_SHARE * s->decode_seconds);
             gs_prefix_cache_store(s->cache);
+        }
         counted = counted_nanoseconds(s) - counted;
         double all = (gs_clock_seconds() - began) * 1e9;
         if (all > (double)counted)

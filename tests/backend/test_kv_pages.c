@@ -91,6 +91,42 @@ static void contents_stay(void **state)
     gs_kv_free(prefix);
 }
 
+/* A copy in pieces, while the other goes on and overwrites its rings: what was there when it began. */
+static void pieces_are_of_one_moment(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 100, 627, 640, 2000, 9007};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct gs_kv *kv = open_kv(CAPACITY), *copy = open_kv(lengths[i]);
+        struct gs_error error;
+        int64_t at = 0, length = lengths[i];
+        while (kv->length < length)
+            write_tokens(kv, length - kv->length < STEP ? length - kv->length : STEP);
+        int64_t first = kv->ring_first;
+        for (size_t n = 0; at == 0 || at < copy->length; n++) {
+            assert_true(n <= (size_t)length / 100);
+            assert_int_equal(gs_kv_copy_part(copy, kv, &at, 100, &error), GS_OK);
+            write_tokens(kv, 300);
+        }
+        assert_int_equal(copy->length, length);
+        assert_int_equal(copy->ring_first, first);
+        check_contents(copy);
+        for (int64_t head = 0; head < N_HEAD; head++)
+            for (int64_t p = first; p < length; p++)
+                for (int64_t j = 0, slot = p % copy->layers[0].n_slot; j < D_HEAD; j++) {
+                    assert_int_equal(
+                        gs_kv_head_keys(copy, 0,
+                                        head)[slot / 16 * 16 * D_HEAD + j / 2 * 32 + slot % 16 * 2 + j % 2],
+                        element(0, head, p, j));
+                    assert_int_equal(
+                        gs_kv_head_values(copy, 0, head)[slot / 2 * 2 * D_HEAD + 2 * j + slot % 2],
+                        element(1, head, p, j));
+                }
+        gs_kv_free(kv);
+        gs_kv_free(copy);
+    }
+}
+
 /* Bytes of this process that are in memory; 0: unknown. */
 static int64_t resident_bytes(void)
 {
@@ -109,18 +145,36 @@ static void memory_grows_by_a_page_a_head(void **state)
     (void)state;
     struct gs_kv *kv = open_kv(CAPACITY);
     int64_t before = resident_bytes(), least = 2 * N_HEAD * ((int64_t)2 << 20);
-    gs_kv_enlarge_pages(kv, PAGE / 2);
+    gs_kv_enlarge_pages(kv, PAGE / 2, INT64_MAX);
     assert_int_equal(kv->n_enlarged, 0);
     assert_true(resident_bytes() - before < (int64_t)1 << 20);
-    gs_kv_enlarge_pages(kv, PAGE / 2 + 1);
+    gs_kv_enlarge_pages(kv, PAGE / 2 + 1, INT64_MAX);
     assert_int_equal(kv->n_enlarged, PAGE);
     assert_true(resident_bytes() - before < least + ((int64_t)1 << 20));
-    gs_kv_enlarge_pages(kv, 1); /* cut back, and on again */
+    gs_kv_enlarge_pages(kv, 1, INT64_MAX); /* cut back, and on again */
     assert_int_equal(kv->n_enlarged, PAGE);
-    gs_kv_enlarge_pages(kv, CAPACITY);
+    gs_kv_enlarge_pages(kv, CAPACITY, INT64_MAX);
     assert_int_equal(kv->n_enlarged, 2 * PAGE); /* of the third page there is less than half */
     assert_true(resident_bytes() - before <
                 (int64_t)gs_kv_bytes(&config, GS_KV_BF16, CAPACITY, STEP) + ((int64_t)1 << 20));
+    gs_kv_free(kv);
+}
+
+/* A token waits for one page, not for those of all heads and layers. */
+static void a_page_a_token(void **state)
+{
+    (void)state;
+    struct gs_kv *kv = open_kv(CAPACITY);
+    while (kv->length < PAGE / 2)
+        write_tokens(kv, PAGE / 2 - kv->length < STEP ? PAGE / 2 - kv->length : STEP);
+    for (int64_t token = 0; token < 2 * N_HEAD; token++) {
+        int64_t before = resident_bytes();
+        assert_int_equal(kv->n_enlarged, 0);
+        write_tokens(kv, 1);
+        assert_true(resident_bytes() - before < ((int64_t)2 << 20) + ((int64_t)1 << 18));
+    }
+    assert_int_equal(kv->n_enlarged, PAGE);
+    check_contents(kv);
     gs_kv_free(kv);
 }
 
@@ -142,7 +196,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contents_stay),
+        cmocka_unit_test(pieces_are_of_one_moment),
         cmocka_unit_test(memory_grows_by_a_page_a_head),
+        cmocka_unit_test(a_page_a_token),
         cmocka_unit_test(small_caches),
     };
     return cmocka_run_group_tests_name("backend/kv_pages", tests, NULL, NULL);

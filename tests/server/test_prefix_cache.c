@@ -73,7 +73,7 @@ static void keep(const struct fixture *f, size_t scope, size_t count)
 {
     struct gs_timeline_state state = run(f, count);
     gs_prefix_cache_keep(f->cache, scope, &state);
-    gs_session_close(state.session);
+    gs_prefix_cache_take(f->cache, state.session);
 }
 
 /* Goes on from what the cache has of the first `count` tokens, but for the last; the logits equal a cold
@@ -254,7 +254,7 @@ static void marks_are_bounded(void **state)
         timeline.least = gs_timeline_least(f->engine, count);
         gs_prefix_cache_keep(f->cache, 0, &timeline);
     }
-    gs_session_close(timeline.session);
+    gs_prefix_cache_take(f->cache, timeline.session);
     assert_int_equal(gs_prefix_cache_figures(f->cache).n_entry, 1);
     memcpy(other, f->tokens, sizeof other);
     other[60] ^= 1;
@@ -263,6 +263,56 @@ static void marks_are_bounded(void **state)
     other[900] ^= 1;
     uses(f, other, 1000, 880);
     gs_prefix_cache_clear(f->cache);
+}
+
+/* A piece at a time, while the session goes on and its rings hold other tokens; or it is closed, or kept
+ * again. */
+static void copies_come_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    struct gs_error error;
+    int32_t other[N_CTX];
+    size_t count = 700, n_piece = 1;
+    struct gs_timeline_state timeline = run(f, count);
+    gs_prefix_cache_keep(f->cache, 0, &timeline);
+    do {
+        assert_ok(gs_session_append(timeline.session, f->tokens + count, 300, &error), &error);
+        count += 300;
+        n_piece++;
+    } while (gs_prefix_cache_copy(f->cache, 0.0));
+    assert_true(n_piece > 2);
+    assert_int_equal(use(f, 0, f->tokens, 900), 700);
+    memcpy(other, f->tokens, sizeof other);
+    size_t reach = gs_batch_max_tokens(f->engine);
+    other[700 > reach ? 700 - reach : 0] ^= 1; /* as far back as the rings reach */
+    assert_int_equal(use(f, 0, other, 800), 700 > reach ? 700 - reach : 0);
+
+    timeline.least = gs_timeline_least(f->engine, count);
+    gs_prefix_cache_keep(f->cache, 0, &timeline);
+    assert_true(gs_prefix_cache_copy(f->cache, 0.0));
+    gs_prefix_cache_take(f->cache, timeline.session);
+    memcpy(other, f->tokens, sizeof other);
+    other[700] ^= 1;
+    uses(f, other, 900, 700);
+    assert_int_equal(use(f, 0, f->tokens, count), count - 1);
+    gs_prefix_cache_clear(f->cache);
+
+    timeline = run(f, 700);
+    gs_prefix_cache_keep(f->cache, 0, &timeline);
+    assert_ok(gs_session_append(timeline.session, f->tokens + 700, 100, &error), &error);
+    timeline.least = gs_timeline_least(f->engine, 800);
+    gs_prefix_cache_keep(f->cache, 0, &timeline);
+    keep(f, 0, 300); /* of the one that is under way */
+    assert_int_equal(gs_prefix_cache_figures(f->cache).n_entry, 1);
+    keep(f, 1, 600); /* of another, which has to wait for it */
+    gs_prefix_cache_take(f->cache, timeline.session);
+    assert_int_equal(use(f, 0, f->tokens, 900), 800);
+    assert_int_equal(use(f, 1, f->tokens, 900), 600);
+    timeline = run(f, 750);
+    gs_prefix_cache_keep(f->cache, 2, &timeline);
+    gs_prefix_cache_take(f->cache, timeline.session);
+    gs_prefix_cache_clear(f->cache);
+    assert_false(gs_prefix_cache_copy(f->cache, 0.0));
 }
 
 int main(void)
@@ -275,10 +325,12 @@ int main(void)
         cmocka_unit_test(turns_are_marks_of_one_timeline),
         cmocka_unit_test(marks_outlive_their_timeline),
         cmocka_unit_test(marks_are_bounded),
+        cmocka_unit_test(copies_come_in_pieces),
     };
     const struct CMUnitTest fast[] = {
         cmocka_unit_test(turns_are_marks_of_one_timeline),
         cmocka_unit_test(marks_are_bounded),
+        cmocka_unit_test(copies_come_in_pieces),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down) +
            cmocka_run_group_tests_name("fast", fast, set_up_fast, tear_down);

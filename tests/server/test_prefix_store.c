@@ -120,7 +120,7 @@ static void keep(const struct fixture *f, size_t scope, size_t count)
 {
     struct gs_timeline_state state = run(f, count);
     gs_prefix_cache_keep(f->cache, scope, &state);
-    gs_session_close(state.session);
+    gs_prefix_cache_take(f->cache, state.session);
     gs_prefix_cache_store_all(f->cache, 1e300);
 }
 
@@ -492,7 +492,7 @@ static void what_is_due_is_written(void **state)
     gs_prefix_store_wait(f->store);
     assert_true(gs_prefix_cache_store(f->cache) < 0.0);
     assert_int_equal(list(f, names), 1);
-    gs_session_close(timeline.session);
+    gs_prefix_cache_take(f->cache, timeline.session);
 }
 
 static void folders_are_ones_own(void **state)

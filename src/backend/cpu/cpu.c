@@ -323,6 +323,7 @@ const struct gs_backend gs_backend_cpu = {
     .kv_length = gs_kv_length,
     .kv_truncate = gs_kv_truncate,
     .kv_copy = gs_kv_copy,
+    .kv_copy_part = gs_kv_copy_part,
     .kv_export = gs_kv_export,
     .kv_import = gs_kv_import,
     .kv_export_rings = gs_kv_export_rings,

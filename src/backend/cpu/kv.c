@@ -191,7 +191,7 @@ static size_t position_bytes(const struct gs_kv *kv)
 
 void gs_kv_begin_write(struct gs_kv *kv, int64_t n_tokens)
 {
-    gs_kv_enlarge_pages(kv, kv->length + n_tokens);
+    gs_kv_enlarge_pages(kv, kv->length + n_tokens, n_tokens);
     gs_kv_keep(0, kv->length + n_tokens, kv->least_slots, &kv->ring_first);
 }
 
@@ -207,51 +207,81 @@ int64_t gs_kv_truncate(struct gs_kv *kv, int64_t length)
 }
 
 /*
- * The slots of the first `length` positions as they lie; false where a position can have another slot in dst:
- * where the sizes differ and the positions do not fit in both.
+ * The slots of positions first ... end-1 as they lie, `first` where a block begins; false where a position
+ * can have another slot in dst: where the sizes differ and the positions do not fit in both.
  */
-static bool copy_slots(struct gs_kv *dst, const struct gs_kv *src, int64_t layer, int64_t length)
+static bool copy_slots(struct gs_kv *dst, const struct gs_kv *src, int64_t layer, int64_t first, int64_t end)
 {
     const struct gs_kv_layer *to = &dst->layers[layer], *from = &src->layers[layer];
     int64_t least = to->n_slot < from->n_slot ? to->n_slot : from->n_slot;
-    if (to->n_slot != from->n_slot && length > least)
+    if (to->n_slot != from->n_slot && end > least)
         return false;
     size_t slot_bytes = (size_t)src->config->d_head * element_bytes(src->format);
-    int64_t n = (length + GS_FAST_KEY_BLOCK - 1) / GS_FAST_KEY_BLOCK * GS_FAST_KEY_BLOCK;
-    n = n < least ? n : least;
+    int64_t n = (end + GS_FAST_KEY_BLOCK - 1) / GS_FAST_KEY_BLOCK * GS_FAST_KEY_BLOCK;
+    n = (n < least ? n : least) - first;
     for (int64_t head = 0; head < src->config->n_kv_head; head++) {
-        size_t there = (size_t)(head * to->n_slot) * slot_bytes;
-        size_t here = (size_t)(head * from->n_slot) * slot_bytes;
+        size_t there = (size_t)(head * to->n_slot + first) * slot_bytes;
+        size_t here = (size_t)(head * from->n_slot + first) * slot_bytes;
         memcpy((char *)to->keys + there, (const char *)from->keys + here, (size_t)n * slot_bytes);
         memcpy((char *)to->values + there, (const char *)from->values + here, (size_t)n * slot_bytes);
     }
     return true;
 }
 
-gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
+/* Positions first ... end-1 one by one. */
+static void copy_positions(struct gs_kv *dst, const struct gs_kv *src, int64_t layer, int64_t first,
+                           int64_t end)
 {
-    bool alike = dst->config == src->config && dst->format == src->format;
-    gs_status status = gs_kv_check_copy(alike, dst->capacity, src->length, error);
-    if (status != GS_OK)
-        return status;
-    const struct gs_config *config = src->config;
     union position position;
+    for (int64_t head = 0; head < dst->config->n_kv_head; head++)
+        for (int64_t p = first; p < end; p++) {
+            read_position(src, layer, head, p, &position);
+            write_position(dst, layer, head, p, &position);
+        }
+}
+
+/* All that src overwrites as it grows. */
+static void copy_rings(struct gs_kv *dst, const struct gs_kv *src)
+{
+    const struct gs_config *config = src->config;
     int64_t ring_first = 0;
-    gs_kv_enlarge_pages(dst, src->length);
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = gs_kv_keep(gs_kv_first_held(config, layer, src->ring_first), src->length,
                                    dst->layers[layer].n_slot, &ring_first);
-        if (copy_slots(dst, src, layer, src->length))
-            continue;
-        for (int64_t head = 0; head < config->n_kv_head; head++)
-            for (int64_t p = first; p < src->length; p++) {
-                read_position(src, layer, head, p, &position);
-                write_position(dst, layer, head, p, &position);
-            }
+        if (config->layer_is_window[layer] && !copy_slots(dst, src, layer, 0, src->length))
+            copy_positions(dst, src, layer, first, src->length);
     }
-    dst->length = src->length;
     dst->ring_first = ring_first;
+}
+
+gs_status gs_kv_copy_part(struct gs_kv *dst, const struct gs_kv *src, int64_t *at, int64_t most,
+                          struct gs_error *error)
+{
+    if (*at == 0) {
+        bool alike = dst->config == src->config && dst->format == src->format;
+        gs_status status = gs_kv_check_copy(alike, dst->capacity, src->length, error);
+        if (status != GS_OK)
+            return status;
+        if (most >= src->length) /* the first of some pieces would wait for a large page of each array */
+            gs_kv_enlarge_pages(dst, src->length, INT64_MAX);
+        copy_rings(dst, src);
+        dst->length = src->length;
+    }
+    int64_t first = *at, end = dst->length;
+    if (most < end - first) /* pieces end with blocks */
+        end = (first + most + GS_FAST_KEY_BLOCK - 1) / GS_FAST_KEY_BLOCK * GS_FAST_KEY_BLOCK;
+    end = end < dst->length ? end : dst->length;
+    for (int64_t layer = 0; layer < src->config->n_layer; layer++)
+        if (!src->config->layer_is_window[layer])
+            copy_slots(dst, src, layer, first, end);
+    *at = end;
     return GS_OK;
+}
+
+gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error)
+{
+    int64_t at = 0;
+    return gs_kv_copy_part(dst, src, &at, INT64_MAX, error);
 }
 
 /* An exported cache: the header, then for each layer, kv head and held position the key and the value. */
@@ -293,7 +323,7 @@ gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct 
     union position position;
     size_t size_of_one = position_bytes(kv);
     int64_t ring_first = 0;
-    gs_kv_enlarge_pages(kv, header.length);
+    gs_kv_enlarge_pages(kv, header.length, INT64_MAX);
     for (int64_t layer = 0; layer < config->n_layer; layer++) {
         int64_t first = gs_kv_first_held(config, layer, header.ring_first);
         int64_t kept = gs_kv_keep(first, header.length, kv->layers[layer].n_slot, &ring_first);
@@ -355,19 +385,7 @@ gs_status gs_kv_export_rings(const struct gs_kv *kv, struct gs_buffer *out, int6
     return status;
 }
 
-/* Positions first ... length-1 of a window layer as the kv itself holds them. */
-static void copy_window(struct gs_kv *dst, const struct gs_kv *src, int64_t layer, int64_t first,
-                        int64_t length)
-{
-    union position position;
-    for (int64_t head = 0; head < dst->config->n_kv_head; head++)
-        for (int64_t p = first; p < length; p++) {
-            read_position(src, layer, head, p, &position);
-            write_position(dst, layer, head, p, &position);
-        }
-}
-
-/* The same from exported rings; returns what follows them. */
+/* Positions first ... length-1 from exported rings; returns what follows them. */
 static const char *write_rings(struct gs_kv *dst, int64_t layer, const struct rings_header *header,
                                int64_t first, int64_t length, const char *at)
 {
@@ -416,14 +434,14 @@ gs_status gs_kv_copy_prefix(struct gs_kv *dst, const struct gs_kv *src, int64_t 
     for (int64_t layer = 0; layer < config->n_layer; layer++)
         if (config->layer_is_window[layer] && length - dst->layers[layer].n_slot > first)
             first = length - dst->layers[layer].n_slot;
-    gs_kv_enlarge_pages(dst, length);
+    gs_kv_enlarge_pages(dst, length, INT64_MAX);
     for (int64_t layer = 0; layer < config->n_layer; layer++)
         if (!config->layer_is_window[layer])
-            copy_slots(dst, src, layer, length);
+            copy_slots(dst, src, layer, 0, length);
         else if (at)
             at = write_rings(dst, layer, &header, first, length, at);
         else
-            copy_window(dst, src, layer, first, length);
+            copy_positions(dst, src, layer, first, length);
     dst->length = length;
     dst->ring_first = first;
     return GS_OK;

@@ -28,6 +28,7 @@ struct gs_kv {
     int64_t ring_first;         /* the first position that the rings still hold */
     int64_t least_slots;        /* of the smallest ring; the capacity if no layer has one */
     int64_t n_enlarged;         /* positions whose memory is in large pages, as far as the system has some */
+    int64_t n_enlarged_run;     /* of the next ones: keys and values of a head, in order */
     struct gs_kv_layer *layers; /* [n_layer] */
 };
 
@@ -54,6 +55,8 @@ void gs_kv_begin_write(struct gs_kv *kv, int64_t n_tokens);
 int64_t gs_kv_length(const struct gs_kv *kv);
 int64_t gs_kv_truncate(struct gs_kv *kv, int64_t length);
 gs_status gs_kv_copy(struct gs_kv *dst, const struct gs_kv *src, struct gs_error *error);
+gs_status gs_kv_copy_part(struct gs_kv *dst, const struct gs_kv *src, int64_t *at, int64_t most,
+                          struct gs_error *error);
 gs_status gs_kv_export(const struct gs_kv *kv, struct gs_buffer *out, struct gs_error *error);
 gs_status gs_kv_import(struct gs_kv *kv, const void *bytes, size_t size, struct gs_error *error);
 

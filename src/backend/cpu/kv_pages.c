@@ -26,25 +26,28 @@ static void enlarge(void *array, uintptr_t size, uintptr_t first, uintptr_t end)
 #endif
 }
 
-void gs_kv_enlarge_pages(struct gs_kv *kv, int64_t length)
+void gs_kv_enlarge_pages(struct gs_kv *kv, int64_t length, int64_t most)
 {
     const struct gs_config *config = kv->config;
+    int64_t n_head = config->n_kv_head, n_run = config->n_layer * n_head * 2;
     int64_t slot_bytes =
         config->d_head * (int64_t)(kv->format == GS_KV_F32 ? sizeof(float) : sizeof(uint16_t));
     int64_t step = (int64_t)PAGE / slot_bytes;
     step = step < kv->capacity ? step : kv->capacity;
-    for (; kv->n_enlarged < kv->capacity && length > kv->n_enlarged + step / 2; kv->n_enlarged += step)
-        for (int64_t i = 0; i < config->n_layer; i++) {
-            const struct gs_kv_layer *layer = &kv->layers[i];
-            uintptr_t run = (uintptr_t)(layer->n_slot * slot_bytes),
-                      size = run * (uintptr_t)config->n_kv_head;
+    for (; kv->n_enlarged < kv->capacity && length > kv->n_enlarged + step / 2; kv->n_enlarged += step) {
+        for (; kv->n_enlarged_run < n_run; kv->n_enlarged_run++) {
+            int64_t i = kv->n_enlarged_run, number = i / 2 / n_head, head = i / 2 % n_head;
+            const struct gs_kv_layer *layer = &kv->layers[number];
+            uintptr_t run = (uintptr_t)(layer->n_slot * slot_bytes), begin = (uintptr_t)head * run;
             uintptr_t first = (uintptr_t)(kv->n_enlarged * slot_bytes),
                       end = first + (uintptr_t)(step * slot_bytes);
-            if (config->layer_is_window[i])
+            if (config->layer_is_window[number])
                 continue;
-            for (uintptr_t head = 0; head < size; head += run) {
-                enlarge(layer->keys, size, head + first, head + (end < run ? end : run));
-                enlarge(layer->values, size, head + first, head + (end < run ? end : run));
-            }
+            if (most-- <= 0)
+                return;
+            enlarge(i % 2 ? layer->values : layer->keys, run * (uintptr_t)n_head, begin + first,
+                    begin + (end < run ? end : run));
         }
+        kv->n_enlarged_run = 0;
+    }
 }

@@ -8,7 +8,10 @@
 
 #include "backend/cpu/kv.h"
 
-/* To be told before the first `length` positions are there; asks for the pages that they half fill. */
-void gs_kv_enlarge_pages(struct gs_kv *kv, int64_t length);
+/*
+ * To be told before the first `length` positions are there; asks for the pages that they half fill, `most` of
+ * them at once: each is moved by the system meanwhile, and takes longer than a small model's token.
+ */
+void gs_kv_enlarge_pages(struct gs_kv *kv, int64_t length, int64_t most);
 
 #endif
