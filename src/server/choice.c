@@ -206,10 +206,16 @@ static gs_status open_source(struct gs_choice *c, struct gs_error *error)
     return status;
 }
 
+static gs_status open_raw(struct gs_choice *c, struct gs_error *error)
+{
+    gs_status status = gs_detokenizer_open(c->options.vocab, &c->detokenizer, error);
+    return status == GS_OK && c->request->steer ? gs_steer_open(c->request->steer, &c->steer, error) : status;
+}
+
 static gs_status open_reader(struct gs_choice *c, struct gs_error *error)
 {
     if (!c->request->chat)
-        return gs_detokenizer_open(c->options.vocab, &c->detokenizer, error);
+        return open_raw(c, error);
     struct gs_harmony_options options = {.tools = c->request->tools, .fn = listen_to_parser, .user = c};
     gs_status status = gs_harmony_parser_open(c->options.vocab, &options, &c->parser, error);
     if (status != GS_OK || !c->request->steer)
@@ -339,11 +345,6 @@ static gs_status end(struct gs_choice *c, enum gs_finish finish, struct gs_error
     return status;
 }
 
-gs_status gs_choice_end(struct gs_choice *c, struct gs_error *error)
-{
-    return end(c, GS_FINISH_LENGTH, error);
-}
-
 /* ---------------------------------------------------------------- a token */
 
 static bool is_stop(const struct gs_choice *c, int32_t id)
@@ -446,8 +447,11 @@ static gs_status draw(struct gs_choice *c, const float **logits, int32_t *id, st
 
 static gs_status steer(struct gs_choice *c, int32_t id, struct gs_error *error)
 {
-    struct gs_steer_place place = {.in_body = gs_harmony_in_body(c->parser),
-                                   .kind = gs_harmony_body_kind(c->parser)};
+    struct gs_steer_place place = {0};
+    if (c->parser) {
+        place.in_body = gs_harmony_in_body(c->parser);
+        place.kind = gs_harmony_body_kind(c->parser);
+    }
     if (place.kind == GS_MESSAGE_CALL && c->answer.n_call > 0) {
         const struct gs_buffer *name = &c->answer.calls[c->answer.n_call - 1].name;
         place.call = (struct gs_text){name->data, name->size};

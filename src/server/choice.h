@@ -61,9 +61,6 @@ void gs_choice_draw(struct gs_choice *choice, const float *logits);
 gs_status gs_choice_step(struct gs_choice *choice, const float *logits, int32_t chosen, int32_t *token,
                          struct gs_error *error);
 
-/* No more tokens: the context is full. */
-gs_status gs_choice_end(struct gs_choice *choice, struct gs_error *error);
-
 /* For an echoed prompt with logprobs: logits [n_vocab] after token `row` of the prompt. */
 gs_status gs_choice_prompt_row(struct gs_choice *choice, size_t row, const float *logits,
                                struct gs_error *error);

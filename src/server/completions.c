@@ -104,11 +104,11 @@ static void stream(struct reply *reply, const struct gs_event *event)
         gs_stream_comment(reply->common.exchange);
         break;
     case GS_EVENT_TEXT:
-        if (!reply->common.logprobs) {
+        if (!reply->common.logprobs && !reply->common.warnings) {
             send_text(reply, event);
             break;
         }
-        if ((logprobs = make_lists()))
+        if (reply->common.logprobs && (logprobs = make_lists()))
             add_logprobs(reply, answer, logprobs, event);
         send_chunk(reply, choice_json(event->choice, json_stringn(event->text.bytes, event->text.size),
                                       logprobs, json_null()));
@@ -153,6 +153,8 @@ static void send_whole(struct reply *reply, const struct gs_event *event)
     if (body) {
         json_object_set(body, "choices", choices);
         json_object_set_new(body, "usage", gs_usage_json(event->usage));
+        if (reply->common.warnings)
+            json_object_set(body, "warnings", reply->common.warnings);
     }
     json_decref(choices);
     gs_reply_json(reply->common.exchange, 200, body);

@@ -308,7 +308,8 @@ void gs_stream_close(struct gs_exchange *exchange, const struct gs_writer *write
     struct gs_writer last = *writer;
     gs_write(&last, "\n\n");
     bool written = last.buffer != NULL;
-    if (written && (last.status != GS_OK || exchange->out.size - exchange->out_at > GS_MAX_UNSENT))
+    bool too_much = !exchange->keeps_all && exchange->out.size - exchange->out_at > GS_MAX_UNSENT;
+    if (written && (last.status != GS_OK || too_much))
         leave(exchange);
     wake(exchange);
     pthread_mutex_unlock(&exchange->mutex);
@@ -332,6 +333,11 @@ void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *dat
     }
     gs_buffer_free(&text);
     json_decref(data);
+}
+
+void gs_stream_keep_all(struct gs_exchange *exchange)
+{
+    exchange->keeps_all = true;
 }
 
 void gs_stream_comment(struct gs_exchange *exchange)

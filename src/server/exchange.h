@@ -51,6 +51,7 @@ struct gs_exchange {
     size_t n_reply_header;
     struct gs_buffer out; /* to be sent: from out_at */
     size_t out_at;
+    bool keeps_all;           /* GS_MAX_UNSENT is not for it */
     bool ended;               /* nothing more comes */
     bool waiting;             /* the sender sleeps until wake is called */
     _Atomic bool gone;        /* the client has */

@@ -77,7 +77,7 @@ static void begin_draining(struct caller *caller, bool has_body)
 static void refuse(struct gs_front *front, struct caller *caller, const struct gs_api_error *error)
 {
     struct gs_buffer out = {0};
-    if (gs_refusal_print(&out, caller->errors, error) == GS_OK)
+    if (gs_refusal_print(&out, caller->errors, "", error) == GS_OK)
         send(caller->socket, out.data, out.size, GS_SYSTEM_NO_SIGNAL | MSG_DONTWAIT);
     front->options.refused(front->options.user, error->status, error->message);
     begin_draining(caller, error->status == 413);
@@ -141,6 +141,7 @@ static bool run_relay(struct gs_front *front, struct caller *caller, const struc
     enum gs_relay_state state = gs_relay_run(caller->relay, polls, now, &error);
     if (state == GS_RELAY_GOES_ON)
         return true;
+    bool has_more = gs_relay_has_more(caller->relay);
     end_relay(front, caller);
     if (state == GS_RELAY_BROKEN) {
         close(caller->socket);
@@ -149,7 +150,7 @@ static bool run_relay(struct gs_front *front, struct caller *caller, const struc
     if (state == GS_RELAY_BAD)
         refuse(front, caller, &error);
     else
-        begin_draining(caller, false);
+        begin_draining(caller, has_more);
     return drain(front, caller);
 }
 

@@ -181,32 +181,36 @@ static int check_key(const struct gs_guard *guard, struct gs_exchange *exchange,
 
 /* ---------------------------------------------------------------- routes */
 
-static bool matches(const struct gs_route *route, const char *path, const char **tail)
+/* *tail [*size]: into the path; NULL: the route has none. */
+static bool matches(const struct gs_route *route, const char *path, const char **tail, size_t *size)
 {
-    size_t length = strlen(route->path);
+    const char *star = strchr(route->path, '*');
+    size_t length = star ? (size_t)(star - route->path) : strlen(route->path);
     *tail = NULL;
-    if (!(route->flags & GS_ROUTE_TAIL))
+    if (!star && !(route->flags & GS_ROUTE_TAIL))
         return strcmp(route->path, path) == 0;
     if (strncmp(route->path, path, length) != 0 || path[length] == '\0')
         return false;
     *tail = path + length;
-    return true;
+    *size = star ? strcspn(*tail, "/") : strlen(*tail);
+    return *size > 0 && (!star || strcmp(*tail + *size, star + 1) == 0);
 }
 
 static int find_route(struct gs_exchange *exchange, struct gs_api_error *error)
 {
     char allowed[64] = "";
     const char *tail;
+    size_t size = 0;
     /* HEAD is answered as GET; the sender leaves the body out. */
     const char *method = strcmp(exchange->method, "HEAD") == 0 ? "GET" : exchange->method;
     for (const struct gs_route *route = gs_routes; route->method; route++) {
-        if (!matches(route, exchange->path, &tail))
+        if (!matches(route, exchange->path, &tail, &size))
             continue;
         size_t used = strlen(allowed);
         gs_format(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "",
                   strcmp(route->method, "GET") == 0 ? "GET, HEAD" : route->method);
         exchange->route = route;
-        exchange->tail = tail;
+        exchange->tail = tail && tail[size] ? gs_arena_copy(&exchange->arena, tail, size) : tail;
         if (strcmp(route->method, method) == 0)
             return 0;
     }

@@ -27,13 +27,13 @@ enum gs_error_form {
 
 enum gs_route_flags {
     GS_ROUTE_OPEN = 1,  /* answered without a key, too */
-    GS_ROUTE_TAIL = 2,  /* `path` ends in "/": what follows it, one segment, is the tail */
+    GS_ROUTE_TAIL = 2,  /* `path` ends in "/": what follows it is the tail */
     GS_ROUTE_READY = 4, /* answered while the model is still loading */
 };
 
 struct gs_route {
     const char *method; /* "GET", "POST" (body: JSON), "DELETE" */
-    const char *path;
+    const char *path;   /* "*": a segment, which is the tail */
     gs_handler_fn *fn;
     unsigned flags;
     enum gs_error_form errors;
@@ -80,6 +80,10 @@ void gs_stream_begin(struct gs_exchange *exchange);
 void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *data); /* event NULL: no such
                                                                                        line; takes `data` */
 void gs_stream_text(struct gs_exchange *exchange, const char *event, const char *data, size_t size);
+
+/* Before it begins: what it has is there at once, and lies there until the client has read it, however much.
+ */
+void gs_stream_keep_all(struct gs_exchange *exchange);
 
 /*
  * What a token brings is written to the stream itself, without a tree of JSON or a copy: open, the data on

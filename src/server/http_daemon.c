@@ -145,6 +145,13 @@ static size_t number_peer(const struct sockaddr *address, size_t key)
     return (size_t)number;
 }
 
+static bool announces_body(const struct gs_exchange *exchange)
+{
+    const char *length = gs_exchange_header(exchange, "Content-Length");
+    return gs_exchange_header(exchange, "Transfer-Encoding") ||
+           (length && length[strspn(length, "0")] != '\0');
+}
+
 static struct gs_sender *begin(struct gs_http *http, struct MHD_Connection *connection, const char *url,
                                const char *method)
 {
@@ -170,6 +177,8 @@ static struct gs_sender *begin(struct gs_http *http, struct MHD_Connection *conn
         head.out_of_memory = true;
     if (check_head(&head, &sender->failure) == 0)
         gs_guard_check(http->options.guard, exchange, &sender->failure);
+    sender->refused = sender->failure.status != 0 && announces_body(exchange) && exchange->method &&
+                      strcmp(exchange->method, "HEAD") != 0; /* its answer has no body */
 
     pthread_mutex_lock(&http->mutex);
     const union MHD_ConnectionInfo *address =
@@ -369,7 +378,7 @@ static enum MHD_Result receive(struct gs_sender *sender, const char *bytes, size
 static bool end_body(struct gs_sender *sender)
 {
     pthread_mutex_lock(&sender->http->mutex);
-    sender->whole = sender->late == 0.0;
+    sender->whole = sender->told == 0.0;
     pthread_mutex_unlock(&sender->http->mutex);
     return sender->whole;
 }
@@ -433,10 +442,11 @@ static void complete(void *user, struct MHD_Connection *connection, void **state
         sender->link->since = gs_clock_seconds();
     }
     pthread_mutex_unlock(&http->mutex);
-    gs_server_log(http->options.server, "%zu %s %s %d %.1f ms%s", exchange->number,
-                  gs_quote(exchange->method).text, gs_quote(exchange->path).text, sender->status,
-                  (gs_clock_seconds() - exchange->began) * 1e3,
-                  code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", cut");
+    gs_server_log(
+        http->options.server, "%zu %s %s %d %.1f ms%s", exchange->number, gs_quote(exchange->method).text,
+        gs_quote(exchange->path).text, sender->status, (gs_clock_seconds() - exchange->began) * 1e3,
+        code == MHD_REQUEST_TERMINATED_COMPLETED_OK || (sender->refused && sender->told > 0.0) ? ""
+                                                                                               : ", cut");
     gs_exchange_release(exchange);
     free(sender);
     *state = NULL;
@@ -444,11 +454,18 @@ static void complete(void *user, struct MHD_Connection *connection, void **state
 
 /* ---------------------------------------------------------------- the daemon */
 
-/* relay.h: options of TCP that a pair of sockets does not have, and what libmicrohttpd takes that for. */
-static bool is_of_a_pair(const char *line)
+/*
+ * Options of TCP that a pair of sockets (relay.h) does not have, and what libmicrohttpd takes that for; and
+ * that a connection is closed here, of which the request's own line tells.
+ */
+static bool is_no_news(const char *line)
 {
-    return strncmp(line, "Setting TCP_", strlen("Setting TCP_")) == 0 ||
-           strncmp(line, "Failed to push", strlen("Failed to push")) == 0;
+    static const char *const begins[] = {"Setting TCP_", "Failed to push",
+                                         "Application reported internal error"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(line, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
 }
 
 static void log_line(void *user, const char *format, va_list arguments)
@@ -456,7 +473,7 @@ static void log_line(void *user, const char *format, va_list arguments)
     struct gs_http *http = user;
     char line[512];
     vsnprintf(line, sizeof line, format, arguments);
-    if (is_of_a_pair(line))
+    if (is_no_news(line))
         return;
     gs_server_log(http->options.server, "http: %s", gs_quote(line).text);
 }

@@ -31,6 +31,7 @@ struct gs_sender {
     struct gs_link *link;
     struct gs_exchange *exchange;
     struct gs_api_error failure; /* of the head; status 0: none */
+    bool refused;                /* for its head, though a body comes: `failure` changes no more */
     _Atomic uint64_t received;   /* bytes of the body */
     _Atomic double heard;        /* when the last of them came */
     uint64_t kept;               /* of these in memory: counted in body_bytes */
@@ -40,7 +41,7 @@ struct gs_sender {
     /* under the mutex */
     bool whole;      /* the body is: who asks is answered by libmicrohttpd */
     bool dispatched; /* its handler has run */
-    double late;     /* when it was refused, for it was not whole in time; 0: it was not */
+    double told;     /* when it was refused, before it was whole (http_watch.c); 0: it was not */
 };
 
 struct gs_http {

@@ -1,8 +1,8 @@
 /*
  * What libmicrohttpd does not look for: clients that leave while their connection is suspended, heads that
- * arrive a byte at a time, and bodies that do not come in time. To these it could only close: it takes no
- * answer between the first byte of a body and the last. So that answer is written beside it, while it has
- * nothing to say itself.
+ * arrive a byte at a time, bodies that do not come in time, and bodies that are sent in vain, since the head
+ * is refused. To these it could only close: it takes no answer between the first byte of a body and the last.
+ * So that answer is written beside it, while it has nothing to say itself.
  */
 #include "base/clock.h"
 #include "base/system.h"
@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define WATCH_MS     100
-#define LATE_SECONDS 2.0 /* to read that it was too late */
+#define WATCH_MS      100
+#define LATE_SECONDS  2.0 /* to read that it was too late */
+#define EARLY_SECONDS 0.1 /* from a head that is refused: a body that is there by then comes first */
 
 static void close_slow_heads(struct gs_http *http, double now)
 {
@@ -27,24 +28,38 @@ static void close_slow_heads(struct gs_http *http, double now)
     }
 }
 
-/* ---------------------------------------------------------------- bodies that do not come */
+/* ---------------------------------------------------------------- bodies that do not come, or in vain */
 
 /* Under the mutex: libmicrohttpd says nothing more than this to the client, and reads on what still comes. */
-static void refuse_late(struct gs_sender *sender, double now)
+static void refuse(struct gs_sender *sender, const struct gs_api_error *error)
 {
-    struct gs_exchange *exchange = sender->exchange;
-    struct gs_api_error error;
-    struct gs_buffer out = {0};
-    gs_api_fail(
-        &error, 408, "request_timeout",
-        "the body has not come in time: it has %.0f seconds, and one more for each %u bytes that come",
-        GS_HTTP_BODY_SECONDS, GS_HTTP_MIN_RATE);
-    if (gs_refusal_print(&out, exchange->route ? exchange->route->errors : GS_ERROR_OPENAI, &error) == GS_OK)
+    const struct gs_exchange *exchange = sender->exchange;
+    struct gs_buffer lines = {0}, out = {0};
+    gs_status status = gs_buffer_append(&lines, "", 0, NULL);
+    for (size_t i = 0; i < exchange->n_reply_header && status == GS_OK; i++)
+        status = gs_buffer_print(&lines, NULL, "%s: %s\r\n", exchange->reply_headers[i].name,
+                                 exchange->reply_headers[i].value);
+    if (status == GS_OK)
+        status = gs_refusal_print(&out, exchange->route ? exchange->route->errors : GS_ERROR_OPENAI,
+                                  lines.data, error);
+    if (status == GS_OK)
         send(sender->link->socket, out.data, out.size, GS_SYSTEM_NO_SIGNAL | MSG_DONTWAIT);
     shutdown(sender->link->socket, SHUT_WR);
-    sender->late = now;
-    sender->status = error.status;
+    sender->status = error->status;
+    gs_buffer_free(&lines);
     gs_buffer_free(&out);
+}
+
+static void tell(struct gs_sender *sender, double now)
+{
+    struct gs_api_error late = {0};
+    if (!sender->refused)
+        gs_api_fail(
+            &late, 408, "request_timeout",
+            "the body has not come in time: it has %.0f seconds, and one more for each %u bytes that come",
+            GS_HTTP_BODY_SECONDS, GS_HTTP_MIN_RATE);
+    refuse(sender, sender->refused ? &sender->failure : &late);
+    sender->told = now;
 }
 
 /* Under the mutex. */
@@ -55,11 +70,14 @@ static void look_for_late(struct gs_http *http, double now)
             continue;
         double allowed =
             GS_HTTP_BODY_SECONDS + (double)atomic_load(&sender->received) / (double)GS_HTTP_MIN_RATE;
-        if (sender->late > 0.0 && now - sender->late > LATE_SECONDS)
+        bool is_over = now - sender->exchange->began > allowed ||
+                       now - atomic_load(&sender->heard) > GS_HTTP_IDLE_SECONDS;
+        /* Who sends in vain, and looks for the answer only when all is sent, has the time for it. */
+        if (sender->told > 0.0 && now - sender->told > LATE_SECONDS && (is_over || !sender->refused))
             shutdown(sender->link->socket, SHUT_RDWR);
-        else if (sender->late == 0.0 && (now - sender->exchange->began > allowed ||
-                                         now - atomic_load(&sender->heard) > GS_HTTP_IDLE_SECONDS))
-            refuse_late(sender, now);
+        else if (sender->told == 0.0 &&
+                 (is_over || (sender->refused && now - sender->exchange->began > EARLY_SECONDS)))
+            tell(sender, now);
     }
 }
 

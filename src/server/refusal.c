@@ -8,12 +8,22 @@
 static const char *reason_of(int status)
 {
     switch (status) {
+    case 401:
+        return "Unauthorized";
+    case 403:
+        return "Forbidden";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
     case 408:
         return "Request Timeout";
     case 413:
         return "Content Too Large";
     case 414:
         return "URI Too Long";
+    case 415:
+        return "Unsupported Media Type";
     case 431:
         return "Request Header Fields Too Large";
     case 501:
@@ -27,7 +37,8 @@ static const char *reason_of(int status)
     }
 }
 
-gs_status gs_refusal_print(struct gs_buffer *out, enum gs_error_form form, const struct gs_api_error *error)
+gs_status gs_refusal_print(struct gs_buffer *out, enum gs_error_form form, const char *lines,
+                           const struct gs_api_error *error)
 {
     json_t *json = form == GS_ERROR_ANTHROPIC ? gs_api_error_anthropic(error) : gs_api_error_json(error);
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -36,8 +47,8 @@ gs_status gs_refusal_print(struct gs_buffer *out, enum gs_error_form form, const
         status = gs_buffer_print(out, NULL,
                                  "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
                                  "X-Content-Type-Options: nosniff\r\nConnection: close\r\n"
-                                 "Content-Length: %zu\r\n\r\n%s",
-                                 error->status, reason_of(error->status), strlen(body), body);
+                                 "%sContent-Length: %zu\r\n\r\n%s",
+                                 error->status, reason_of(error->status), lines, strlen(body), body);
     json_decref(json);
     free(body);
     return status;

@@ -93,10 +93,14 @@ void gs_relay_close(struct gs_relay *relay)
     free(relay);
 }
 
+bool gs_relay_has_more(const struct gs_relay *relay)
+{
+    return relay->chunked ? relay->body.state != GS_CHUNKED_WHOLE : relay->left > 0;
+}
+
 static bool wants_request(const struct gs_relay *relay)
 {
-    bool whole = relay->chunked ? relay->body.state == GS_CHUNKED_WHOLE : relay->left == 0;
-    return relay->request.size == 0 && !whole;
+    return relay->request.size == 0 && gs_relay_has_more(relay);
 }
 
 void gs_relay_list_polls(const struct gs_relay *relay, struct pollfd polls[2])

@@ -36,6 +36,9 @@ void gs_relay_list_polls(const struct gs_relay *relay, struct pollfd polls[2]);
 enum gs_relay_state gs_relay_run(struct gs_relay *relay, const struct pollfd polls[2], double now,
                                  struct gs_api_error *error);
 
+/* Is some of the request still to come? It may be answered before. */
+bool gs_relay_has_more(const struct gs_relay *relay);
+
 void gs_relay_close(struct gs_relay *relay); /* NULL is allowed */
 
 #endif

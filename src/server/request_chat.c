@@ -75,23 +75,6 @@ static int read_tool_choice(const json_t *body, struct gs_request *request, stru
         "tool_choice: \"none\", \"auto\", \"required\" or {\"type\": \"function\", ...} is expected");
 }
 
-/* The rendering has checked its shape. */
-static int read_format(const json_t *body, struct gs_request *request, struct gs_api_error *error)
-{
-    const json_t *format = json_object_get(body, "response_format");
-    struct gs_text type = gs_json_text(json_object_get(format, "type"));
-    const json_t *schema = json_object_get(format, "json_schema");
-    if (gs_text_is(type, "json_object"))
-        request->format.kind = GS_FORMAT_JSON_OBJECT;
-    if (!gs_text_is(type, "json_schema"))
-        return 0;
-    request->format = (struct gs_format){.kind = GS_FORMAT_JSON_SCHEMA,
-                                         .name = gs_json_text(json_object_get(schema, "name")),
-                                         .schema = json_object_get(schema, "schema")};
-    int status = gs_read_bool(schema, "strict", &request->format.strict, error);
-    return status == 0 ? 0 : gs_api_within(error, "response_format.json_schema");
-}
-
 static int read_logprobs(const json_t *body, struct gs_request *request, struct gs_api_error *error)
 {
     int64_t top = -1;
@@ -121,6 +104,36 @@ static int read_reasoning_format(const json_t *body, struct gs_request *request,
 }
 
 /* ---------------------------------------------------------------- the conversation */
+
+/* Of a tool whose form was checked; not set: it is no function. */
+static struct gs_text name_of(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    bool is_function = gs_text_is(gs_json_text(json_object_get(tool, "type")), "function");
+    return is_function ? gs_json_text(json_object_get(function ? function : tool, "name"))
+                       : (struct gs_text){0};
+}
+
+/* Which of two a call means could not be told. */
+static int check_unique(const json_t *tools, struct gs_api_error *error)
+{
+    struct gs_text names[GS_MAX_TOOLS];
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        names[i] = name_of(tool);
+        for (size_t before = 0; names[i].bytes && before < i; before++) {
+            if (!names[before].bytes || !gs_text_equal(names[before], names[i]))
+                continue;
+            struct gs_json_path path = gs_json_path_index("tools", i);
+            if (json_object_get(tool, "function"))
+                path = gs_json_path_key(path.text, "function");
+            path = gs_json_path_key(path.text, "name");
+            return gs_api_bad(error, path.text, "%s: names have to be unique, and tools[%zu] is \"%s\" too",
+                              path.text, before, gs_quote_bytes(names[i].bytes, names[i].size).text);
+        }
+    }
+    return 0;
+}
 
 /* Of chat_template_kwargs: known keys only. */
 static int read_template_arguments(const json_t *body, struct gs_conversation_settings *settings,
@@ -169,12 +182,13 @@ static int read_conversation(struct gs_server *server, json_t *body, struct gs_r
         status = gs_conversation_tools(&request->conversation, &request->tools, &cause);
     if (status != GS_OK)
         return gs_api_error_from(error, status, &cause);
-    for (size_t i = 0; i < request->conversation.n_skipped_tool; i++) {
+    bad = check_unique(json_object_get(body, "tools"), error);
+    for (size_t i = 0; bad == 0 && i < request->conversation.n_skipped_tool; i++) {
         struct gs_text type = request->conversation.skipped_tools[i];
         gs_server_log(server, "a tool of type \"%s\" was skipped",
                       gs_quote_bytes(type.bytes, type.size).text);
     }
-    return 0;
+    return bad;
 }
 
 static int render(struct gs_server *server, struct gs_request *request, struct gs_api_error *error)
@@ -214,7 +228,7 @@ int gs_request_read_chat(struct gs_server *server, json_t *body, struct gs_reque
     if (status == 0)
         status = read_tool_choice(body, request, error);
     if (status == 0)
-        status = read_format(body, request, error);
+        status = gs_request_read_format(body, request, error);
     if (status == 0) {
         struct gs_steer_tools tools = gs_server_steer_tools(server);
         status = gs_steer_plan_make(&tools, request, &request->steer, error);

@@ -4,6 +4,8 @@
 #include "base/status.h"
 #include "chat/json_path.h"
 #include "chat/json_text.h"
+#include "chat/tools_json.h"
+#include "server/server_state.h"
 #include "text/tokens.h"
 
 #include <stdio.h>
@@ -101,6 +103,19 @@ static int read_options(const json_t *body, struct gs_request *request, struct g
     return status;
 }
 
+static int read_format(struct gs_server *server, const json_t *body, struct gs_request *request,
+                       struct gs_api_error *error)
+{
+    struct gs_developer_content unused = {0};
+    struct gs_error cause;
+    gs_status checked = gs_read_response_format(body, &unused, &cause);
+    if (checked != GS_OK)
+        return gs_api_error_from(error, checked, &cause);
+    struct gs_steer_tools tools = gs_server_steer_tools(server);
+    int status = gs_request_read_format(body, request, error);
+    return status == 0 ? gs_steer_plan_make(&tools, request, &request->steer, error) : status;
+}
+
 int gs_request_read_completion(struct gs_server *server, json_t *body, struct gs_request *request,
                                struct gs_api_error *error)
 {
@@ -111,6 +126,8 @@ int gs_request_read_completion(struct gs_server *server, json_t *body, struct gs
         status = read_options(body, request, error);
     if (status == 0)
         status = gs_request_read_limit(server, body, request->echo ? 0 : 1, request, error);
+    if (status == 0)
+        status = read_format(server, body, request, error);
     if (status == 0)
         status = read_prompts(server, body, request, error);
     return status == 0 ? gs_request_check_room(server, request, error) : status;

@@ -159,6 +159,22 @@ int gs_request_read_limit(struct gs_server *server, const json_t *body, int64_t 
     return status;
 }
 
+int gs_request_read_format(const json_t *body, struct gs_request *request, struct gs_api_error *error)
+{
+    const json_t *format = json_object_get(body, "response_format");
+    struct gs_text type = gs_json_text(json_object_get(format, "type"));
+    const json_t *schema = json_object_get(format, "json_schema");
+    if (gs_text_is(type, "json_object"))
+        request->format.kind = GS_FORMAT_JSON_OBJECT;
+    if (!gs_text_is(type, "json_schema"))
+        return 0;
+    request->format = (struct gs_format){.kind = GS_FORMAT_JSON_SCHEMA,
+                                         .name = gs_json_text(json_object_get(schema, "name")),
+                                         .schema = json_object_get(schema, "schema")};
+    int status = gs_read_bool(schema, "strict", &request->format.strict, error);
+    return status == 0 ? 0 : gs_api_within(error, "response_format.json_schema");
+}
+
 int gs_request_check_room(struct gs_server *server, const struct gs_request *request,
                           struct gs_api_error *error)
 {

@@ -10,7 +10,7 @@
 /* Kept as text: its size is what it costs, and no reader shares memory with another. */
 struct entry {
     struct entry *older, *newer;
-    char *text; /* {"response": ..., "items": ...} */
+    char *text; /* {"response": ..., "items": ..., "course": ...} */
     size_t size;
     struct gs_buffer item_ids; /* of its output, each with a NUL behind it */
     size_t key;
@@ -104,13 +104,13 @@ static bool list_items(const json_t *response, struct gs_buffer *ids)
 }
 
 void gs_response_store_put(struct gs_response_store *store, const char *id, size_t key,
-                           const json_t *response, const json_t *items)
+                           const json_t *response, const json_t *items, const char *course)
 {
     struct entry *entry = calloc(1, sizeof *entry);
-    json_t *both = json_pack("{s:O, s:O}", "response", response, "items", items);
-    if (entry && both && strlen(id) < sizeof entry->id)
-        entry->text = json_dumps(both, JSON_COMPACT);
-    json_decref(both);
+    json_t *all = json_pack("{s:O, s:O, s:s}", "response", response, "items", items, "course", course);
+    if (entry && all && strlen(id) < sizeof entry->id)
+        entry->text = json_dumps(all, JSON_COMPACT);
+    json_decref(all);
     if (!entry || !entry->text || !list_items(response, &entry->item_ids)) {
         if (entry)
             free_entry(entry);
@@ -145,22 +145,24 @@ static json_t *read_entry(struct gs_response_store *store, struct entry *entry)
         link_newest(store, entry);
     }
     pthread_mutex_unlock(&store->mutex);
-    json_t *both = text ? json_loadb(text, size, JSON_ALLOW_NUL, NULL) : NULL;
+    json_t *all = text ? json_loadb(text, size, JSON_ALLOW_NUL, NULL) : NULL;
     free(text);
-    return both;
+    return all;
 }
 
 bool gs_response_store_get(struct gs_response_store *store, const char *id, size_t key, json_t **response,
-                           json_t **items)
+                           json_t **items, json_t **course)
 {
     pthread_mutex_lock(&store->mutex);
-    json_t *both = read_entry(store, find(store, id, key));
+    json_t *all = read_entry(store, find(store, id, key));
     if (response)
-        *response = json_incref(json_object_get(both, "response"));
+        *response = json_incref(json_object_get(all, "response"));
     if (items)
-        *items = json_incref(json_object_get(both, "items"));
-    bool found = both != NULL;
-    json_decref(both);
+        *items = json_incref(json_object_get(all, "items"));
+    if (course)
+        *course = json_incref(json_object_get(all, "course"));
+    bool found = all != NULL;
+    json_decref(all);
     return found;
 }
 
@@ -170,9 +172,9 @@ json_t *gs_response_store_find_item(struct gs_response_store *store, const char 
     struct entry *entry = store->newest;
     while (entry && (entry->key != key || !has_item(entry, item_id)))
         entry = entry->older;
-    json_t *both = read_entry(store, entry);
-    json_t *response = json_incref(json_object_get(both, "response"));
-    json_decref(both);
+    json_t *all = read_entry(store, entry);
+    json_t *response = json_incref(json_object_get(all, "response"));
+    json_decref(all);
     return response;
 }
 

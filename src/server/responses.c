@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "server/responses_write.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void fail_memory(struct gs_exchange *exchange)
@@ -54,44 +55,51 @@ static void fail_unknown(struct gs_exchange *exchange)
     gs_reply_error(exchange, &error);
 }
 
-static const char items_tail[] = "/input_items";
-
-/* Is the tail "ID/input_items"? */
-static bool asks_for_items(const struct gs_exchange *exchange, char *id, size_t size)
+/* Are events asked for, and from which number on? */
+static int read_retrieval(const struct gs_exchange *exchange, bool *stream, size_t *from,
+                          struct gs_api_error *error)
 {
-    const char *tail = gs_exchange_tail(exchange);
-    const char *slash = tail ? strchr(tail, '/') : NULL;
-    if (!slash || strcmp(slash, items_tail) != 0 || (size_t)(slash - tail) >= size)
-        return false;
-    gs_format(id, size, "%.*s", (int)(slash - tail), tail);
-    return true;
+    const char *asked = gs_exchange_query(exchange, "stream");
+    const char *after = gs_exchange_query(exchange, "starting_after");
+    *stream = asked && strcmp(asked, "true") == 0;
+    *from = 0;
+    if (asked && !*stream && strcmp(asked, "false") != 0)
+        return gs_api_bad(error, "stream", "stream: true or false is expected, not \"%s\"",
+                          gs_quote(asked).text);
+    if (!after)
+        return 0;
+    size_t digits = strspn(after, "0123456789");
+    if (digits == 0 || digits > 9 || after[digits])
+        return gs_api_bad(error, "starting_after",
+                          "starting_after: the number of an event is expected, not \"%s\"",
+                          gs_quote(after).text);
+    *from = strtoul(after, NULL, 10) + 1;
+    return 0;
 }
 
 void gs_responses_get(struct gs_server *server, struct gs_exchange *exchange)
 {
-    json_t *response = NULL;
+    struct gs_api_error error = {0};
+    json_t *response = NULL, *course = NULL;
     const char *id = gs_exchange_tail(exchange);
-    char of_items[64];
-    if (asks_for_items(exchange, of_items, sizeof of_items))
-        gs_responses_input_items(server, exchange, of_items);
-    else if (id && gs_response_store_get(gs_server_responses(server), id, gs_exchange_key(exchange),
-                                         &response, NULL))
-        gs_reply_json(exchange, 200, response);
-    else
+    size_t from;
+    bool stream;
+    if (read_retrieval(exchange, &stream, &from, &error) != 0)
+        gs_reply_error(exchange, &error);
+    else if (!id || !gs_response_store_get(gs_server_responses(server), id, gs_exchange_key(exchange),
+                                           &response, NULL, &course))
         fail_unknown(exchange);
+    else if (stream)
+        gs_response_replay(exchange, response, json_string_value(course), from);
+    else
+        gs_reply_json(exchange, 200, json_incref(response));
+    json_decref(response);
+    json_decref(course);
 }
 
 void gs_responses_delete(struct gs_server *server, struct gs_exchange *exchange)
 {
     const char *id = gs_exchange_tail(exchange);
-    char of_items[64];
-    if (asks_for_items(exchange, of_items, sizeof of_items)) {
-        struct gs_api_error error = {0};
-        gs_api_fail(&error, 405, "method_not_allowed", "GET is expected here");
-        gs_reply_header(exchange, "Allow", "GET");
-        gs_reply_error(exchange, &error);
-        return;
-    }
     if (!id || !gs_response_store_remove(gs_server_responses(server), id, gs_exchange_key(exchange))) {
         fail_unknown(exchange);
         return;

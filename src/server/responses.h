@@ -12,6 +12,6 @@ void gs_responses_delete(struct gs_server *server, struct gs_exchange *exchange)
 
 /* GET /v1/responses/{id}/input_items?limit&order&after: what the response was an answer to, page by page, the
  * latest first. */
-void gs_responses_input_items(struct gs_server *server, struct gs_exchange *exchange, const char *id);
+gs_handler_fn gs_responses_input_items;
 
 #endif

@@ -99,14 +99,16 @@ static int page_of(const json_t *input, const struct page *page, json_t **out, s
     return *out ? 0 : gs_api_fail(error, 503, "out_of_memory", "memory is out");
 }
 
-void gs_responses_input_items(struct gs_server *server, struct gs_exchange *exchange, const char *id)
+void gs_responses_input_items(struct gs_server *server, struct gs_exchange *exchange)
 {
     struct gs_api_error error = {0};
+    const char *id = gs_exchange_tail(exchange);
     json_t *response = NULL, *items = NULL, *input = NULL, *list = NULL;
-    struct page page;
-    int status = read_page(exchange, &page, &error);
-    if (status == 0 &&
-        !gs_response_store_get(gs_server_responses(server), id, gs_exchange_key(exchange), &response, &items))
+    struct page page = {0};
+    int status =
+        id ? read_page(exchange, &page, &error) : gs_api_fail(&error, 503, "out_of_memory", "memory is out");
+    if (status == 0 && !gs_response_store_get(gs_server_responses(server), id, gs_exchange_key(exchange),
+                                              &response, &items, NULL))
         status = gs_api_fail(&error, 404, "not_found", "there is no stored response of this id");
     if (status == 0) {
         input = input_of(items, response, id);

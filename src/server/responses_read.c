@@ -174,7 +174,7 @@ static int read_previous(struct gs_response_store *store, size_t key, const json
         return 0;
     if (!json_is_string(id))
         return expected(name, "a string", id, error);
-    if (gs_response_store_get(store, json_string_value(id), key, NULL, &request->items))
+    if (gs_response_store_get(store, json_string_value(id), key, NULL, &request->items, NULL))
         return 0;
     struct gs_text text = gs_json_text(id);
     gs_api_bad(error, name, "%s: there is no stored response \"%s\" (any more): send the whole input", name,

@@ -15,12 +15,14 @@ struct gs_response {
     struct gs_server *server;
     struct gs_exchange *exchange;
     size_t key;
-    json_t *base;    /* the object without output, status and usage */
-    json_t *history; /* items up to this response; NULL: not to be stored */
-    json_t *output;  /* closed items */
+    json_t *base;            /* the object without output, status and usage */
+    json_t *history;         /* items up to this response; NULL: not to be stored */
+    json_t *output;          /* closed items */
+    struct gs_buffer course; /* what gs_response_replay reads */
     struct gs_items items;
     struct gs_items_watcher watcher;
     size_t sequence;
+    size_t from; /* events before it are left out */
     bool stream, encrypted, logprobs;
     bool begun, released, ended;
     bool cut; /* by the limit of tokens */
@@ -140,8 +142,12 @@ static json_t *item_json(const struct gs_response *response, const struct gs_ite
 /* Takes `fields`; type and number come first. */
 static void send(struct gs_response *response, const char *type, json_t *fields)
 {
-    json_t *event =
-        json_pack("{s:s, s:I}", "type", type, "sequence_number", (json_int_t)response->sequence++);
+    size_t number = response->sequence++;
+    if (number < response->from) {
+        json_decref(fields);
+        return;
+    }
+    json_t *event = json_pack("{s:s, s:I}", "type", type, "sequence_number", (json_int_t)number);
     if (!fields || json_object_update(event, fields) != 0)
         response->items.failed = true;
     json_decref(fields);
@@ -153,6 +159,23 @@ static void send_response(struct gs_response *response, const char *type, json_t
     send(response, type, json_pack("{s:o}", "response", object));
 }
 
+/* The course of a response that may be told again: an item opens ("o"), grows by so many bytes ("12.") and
+ * tokens with logprobs ("12,1."), closes ("c"), and between these one waits ("w"). */
+static void note(struct gs_response *response, const char *what)
+{
+    if (response->history && gs_buffer_append_text(&response->course, what, NULL) != GS_OK)
+        response->items.failed = true;
+}
+
+static void note_piece(struct gs_response *response, size_t n_byte, size_t n_logprob)
+{
+    char piece[64];
+    if (!response->history)
+        return;
+    gs_format(piece, sizeof piece, n_logprob > 0 ? "%zu,%zu." : "%zu.", n_byte, n_logprob);
+    note(response, piece);
+}
+
 /* Under the mutex. */
 static void begin(struct gs_response *response)
 {
@@ -160,6 +183,12 @@ static void begin(struct gs_response *response)
         return;
     response->begun = true;
     send_response(response, "response.created", response_json(response, "in_progress", NULL, NULL));
+    send_response(response, "response.in_progress", response_json(response, "in_progress", NULL, NULL));
+}
+
+static void send_waiting(struct gs_response *response)
+{
+    note(response, "w");
     send_response(response, "response.in_progress", response_json(response, "in_progress", NULL, NULL));
 }
 
@@ -173,6 +202,7 @@ static void send_part(struct gs_response *response, const struct gs_item *item, 
 static void opened(void *user, const struct gs_item *item, size_t index)
 {
     struct gs_response *response = user;
+    note(response, "o");
     if (!response->stream)
         return;
     send(
@@ -189,13 +219,17 @@ static void grew(void *user, const struct gs_item *item, size_t index, struct gs
                                         [GS_ITEM_MESSAGE] = "response.output_text.delta",
                                         [GS_ITEM_CALL] = "response.function_call_arguments.delta"};
     struct gs_response *response = user;
+    note_piece(response, text.size, json_array_size(logprobs));
     if (!response->stream)
+        return;
+    size_t number = response->sequence++;
+    if (number < response->from)
         return;
     struct gs_writer writer = gs_stream_open(response->exchange, types[item->kind]);
     gs_write(&writer, "{\"type\":\"");
     gs_write(&writer, types[item->kind]);
     gs_write(&writer, "\",\"sequence_number\":");
-    gs_write_number(&writer, response->sequence++);
+    gs_write_number(&writer, number);
     gs_write(&writer, ",\"item_id\":\"");
     gs_write(&writer, item->id.text);
     gs_write(&writer, "\",\"output_index\":");
@@ -234,6 +268,7 @@ static void closed(void *user, const struct gs_item *item, size_t index)
 {
     struct gs_response *response = user;
     json_t *object = item_json(response, item, true);
+    note(response, "c");
     if (json_array_append(response->output, object) != 0)
         response->items.failed = true;
     if (response->stream) {
@@ -264,7 +299,7 @@ static void store(struct gs_response *response, const json_t *object)
     json_array_extend(response->history, response->output);
     gs_response_store_put(gs_server_responses(response->server),
                           json_string_value(json_object_get(response->base, "id")), response->key, object,
-                          response->history);
+                          response->history, response->course.data ? response->course.data : "");
 }
 
 static void fail(struct gs_response *response, const struct gs_api_error *error, const struct gs_usage *usage)
@@ -316,8 +351,7 @@ static void take_event(void *user, const struct gs_event *event)
     switch (event->kind) {
     case GS_EVENT_WAITING: /* an event, not a comment: clients' timers count only those */
         if (response->stream && !before)
-            send_response(response, "response.in_progress",
-                          response_json(response, "in_progress", NULL, NULL));
+            send_waiting(response);
         break;
     case GS_EVENT_CHOICE_DONE:
         response->cut = event->finish == GS_FINISH_LENGTH;
@@ -388,6 +422,7 @@ void gs_response_release(struct gs_response *response)
     json_decref(response->base);
     json_decref(response->history);
     json_decref(response->output);
+    gs_buffer_free(&response->course);
     gs_items_free(&response->items);
     pthread_mutex_destroy(&response->mutex);
     free(response);
@@ -405,4 +440,102 @@ static void release(void *user)
 struct gs_sink gs_response_sink(struct gs_response *response)
 {
     return (struct gs_sink){take_event, release, response};
+}
+
+/* ---------------------------------------------------------------- once more */
+
+/* The item that a client got so; false if memory is out. */
+static bool read_item(const json_t *object, struct gs_item *item)
+{
+    struct gs_text type = gs_json_text(json_object_get(object, "type"));
+    const json_t *part = json_array_get(json_object_get(object, "content"), 0);
+    item->kind = gs_text_is(type, "message")         ? GS_ITEM_MESSAGE
+                 : gs_text_is(type, "function_call") ? GS_ITEM_CALL
+                                                     : GS_ITEM_REASONING;
+    bool call = item->kind == GS_ITEM_CALL;
+    struct gs_text text = gs_json_text(json_object_get(call ? object : part, call ? "arguments" : "text"));
+    struct gs_text name = gs_json_text(json_object_get(object, "name"));
+    struct gs_text id = gs_json_text(json_object_get(object, "id"));
+    struct gs_text call_id = gs_json_text(json_object_get(object, "call_id"));
+    gs_format(item->id.text, sizeof item->id.text, "%.*s", (int)id.size, id.bytes ? id.bytes : "");
+    gs_format(item->call_id, sizeof item->call_id, "%.*s", (int)call_id.size,
+              call_id.bytes ? call_id.bytes : "");
+    item->logprobs = json_incref(json_object_get(part, "logprobs"));
+    return gs_buffer_append(&item->text, text.bytes, text.size, NULL) == GS_OK &&
+           gs_buffer_append(&item->name, name.bytes, name.size, NULL) == GS_OK;
+}
+
+/* An item of a response that is told again, and how much of it has been. */
+struct told {
+    struct gs_item item;
+    size_t index, n_byte, n_logprob;
+};
+
+static void forget(struct told *told)
+{
+    gs_buffer_free(&told->item.text);
+    gs_buffer_free(&told->item.name);
+    json_decref(told->item.logprobs);
+    *told = (struct told){.index = told->index + 1};
+}
+
+static void tell_piece(struct gs_response *response, struct told *told, size_t n_byte, size_t n_logprob)
+{
+    const struct gs_buffer *text = &told->item.text;
+    json_t *logprobs = n_logprob > 0 ? json_array() : NULL;
+    for (size_t i = 0; i < n_logprob; i++)
+        json_array_append(logprobs, json_array_get(told->item.logprobs, told->n_logprob++));
+    if (told->n_byte + n_byte <= text->size)
+        grew(response, &told->item, told->index, (struct gs_text){text->data + told->n_byte, n_byte},
+             logprobs);
+    told->n_byte += n_byte;
+    json_decref(logprobs);
+}
+
+static void tell(struct gs_response *response, const json_t *output, const char *course)
+{
+    struct told told = {0};
+    char *end;
+    while (*course && !response->items.failed) {
+        const json_t *object = json_array_get(output, told.index);
+        if (*course == 'o') {
+            response->items.failed = !read_item(object, &told.item);
+            opened(response, &told.item, told.index);
+        } else if (*course == 'c') {
+            response->cut = gs_text_is(gs_json_text(json_object_get(object, "status")), "incomplete");
+            response->encrypted = json_object_get(object, "encrypted_content") != NULL;
+            closed(response, &told.item, told.index);
+            forget(&told);
+        } else if (*course == 'w') {
+            send_waiting(response);
+        } else {
+            size_t n_byte = strtoul(course, &end, 10);
+            size_t n_logprob = *end == ',' ? strtoul(end + 1, &end, 10) : 0;
+            tell_piece(response, &told, n_byte, n_logprob);
+            course = end;
+        }
+        course += *course != '\0';
+    }
+    forget(&told);
+}
+
+void gs_response_replay(struct gs_exchange *exchange, const json_t *object, const char *course, size_t from)
+{
+    struct gs_response response = {.exchange = exchange,
+                                   .base = json_copy((json_t *)object),
+                                   .output = json_array(),
+                                   .from = from,
+                                   .stream = true};
+    json_object_set_new(response.base, "usage", json_null());
+    json_object_set_new(response.base, "incomplete_details", json_null());
+    bool cut = gs_text_is(gs_json_text(json_object_get(object, "status")), "incomplete");
+    gs_stream_keep_all(exchange);
+    begin(&response);
+    tell(&response, json_object_get(object, "output"), course);
+    if (!response.items.failed)
+        send_response(&response, cut ? "response.incomplete" : "response.completed",
+                      json_copy((json_t *)object));
+    gs_stream_end(exchange);
+    json_decref(response.base);
+    json_decref(response.output);
 }

@@ -37,6 +37,13 @@ static void emit_of_choice(void *user, const struct gs_event *event)
     gs_task_emit(sequence->task, event);
 }
 
+/* What a choice can add to the prompt: every token that is counted has its place in the context. */
+static int64_t limit_of(const struct gs_scheduler *s, const struct gs_request *request, size_t n_prompt)
+{
+    int64_t left = s->options.n_ctx - (int64_t)n_prompt, room = left > 0 ? left : 0;
+    return request->max_tokens >= 0 && request->max_tokens < room ? request->max_tokens : room;
+}
+
 static gs_status open_choice(struct gs_scheduler *s, struct gs_sequence *sequence, struct gs_error *error)
 {
     struct gs_task *task = sequence->task;
@@ -53,7 +60,7 @@ static gs_status open_choice(struct gs_scheduler *s, struct gs_sequence *sequenc
         .seed = task->seed + sequence->index,
         .script = s->options.script,
         .generation = s->n_line > 0 ? (task->first_generation + sequence->index) % s->n_line : 0,
-        .limit = request->max_tokens,
+        .limit = limit_of(s, request, request->prompts[sequence->prompt_index].count),
         .sampler_nanoseconds = &s->options.metrics->sampler_nanoseconds,
         .emit = emit_of_choice,
         .user = sequence,
@@ -401,19 +408,6 @@ static void note_length(struct gs_scheduler *s, struct gs_sequence *q, size_t co
         q->timeline.least = least;
 }
 
-/* Draws what follows the first `count` tokens of the timeline. */
-static void take_token(struct gs_scheduler *s, struct gs_sequence *q, size_t count)
-{
-    draw(s, q);
-    if (q->ended || (int64_t)count < q->n_ctx || (int64_t)count < s->options.n_ctx)
-        return;
-    struct gs_error error;
-    gs_status status = gs_choice_end(q->choice, &error);
-    q->ended = true;
-    if (status != GS_OK)
-        fail_sequence(q, status, &error);
-}
-
 static void draw_items(void *user, size_t begin, size_t end, size_t thread)
 {
     (void)thread;
@@ -452,7 +446,7 @@ static void advance(struct gs_scheduler *s, struct gs_sequence *q)
         if (q->ended)
             return;
     }
-    take_token(s, q, count);
+    draw(s, q);
 }
 
 /* ---------------------------------------------------------------- a lone stream */
@@ -501,7 +495,7 @@ static bool run_ahead(struct gs_scheduler *s, struct gs_sequence *q)
     note_length(s, q, before + n);
     for (; status == GS_OK && i < n_chosen && !q->ended; i++) {
         q->chosen = chosen[i];
-        take_token(s, q, before + i + 1);
+        draw(s, q);
     }
     if (status == GS_OK && i < n_chosen)
         status = gs_session_rewind(session, before + i, &kept, &error);

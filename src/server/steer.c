@@ -16,7 +16,8 @@ struct bound_tool {
 struct gs_steer_plan {
     struct gs_steer_tools tools;
     size_t n_word;             /* of a mask */
-    struct gs_grammar *format; /* of the final message; NULL: free */
+    bool raw;                  /* no harmony is around what is generated */
+    struct gs_grammar *format; /* of the final message, or of raw text; NULL: free */
     struct bound_tool *bound;  /* [n_bound] */
     size_t n_bound;
     struct gs_grammar *names; /* of a call that must come, each with a blank behind it; NULL: none must */
@@ -270,7 +271,7 @@ static int bind_format(struct gs_steer_plan *plan, struct gs_request *request, s
 
 static bool is_needed(const struct gs_request *request)
 {
-    const json_t *list = json_object_get(request->document, "tools");
+    const json_t *list = request->chat ? json_object_get(request->document, "tools") : NULL;
     bool strict = false;
     for (size_t i = 0; i < json_array_size(list); i++)
         strict |= is_strict(json_array_get(list, i));
@@ -281,6 +282,10 @@ static bool is_needed(const struct gs_request *request)
 static int fill_plan(struct gs_steer_plan *plan, struct gs_request *request, struct gs_api_error *error)
 {
     struct gs_error cause;
+    plan->raw = !request->chat;
+    plan->budget = request->reasoning_budget;
+    if (plan->raw)
+        return bind_format(plan, request, error);
     gs_status status = make_headers(plan, &cause);
     if (status != GS_OK)
         return gs_api_error_from(error, status, &cause);
@@ -298,7 +303,6 @@ static int fill_plan(struct gs_steer_plan *plan, struct gs_request *request, str
         status = make_names(plan, request, &cause);
     if (status != GS_OK)
         return gs_api_error_from(error, status, &cause);
-    plan->budget = request->reasoning_budget;
     plan->guided = plan->forced.count == 0 && (plan->format || plan->names ||
                                                request->tool_choice == GS_TOOLS_NONE || plan->budget == 0);
     plan->may_final = !plan->names;
@@ -356,6 +360,15 @@ static gs_status begin_body(struct gs_steer *s, const struct gs_steer_place *pla
     return GS_OK;
 }
 
+static gs_status begin_raw(struct gs_steer *s, struct gs_error *error)
+{
+    const struct gs_markers *markers = &s->plan->tools.markers;
+    const int32_t ends[] = {markers->final_return, markers->end_of_text};
+    s->place = MASKED;
+    return gs_mask_open(s->plan->format, s->plan->tools.trie, ends, markers->end_of_text < 0 ? 1 : 2,
+                        &s->mask, error);
+}
+
 static void force(struct gs_steer *s, const struct gs_tokens *queue, size_t from, enum place after)
 {
     s->queue = queue;
@@ -375,7 +388,9 @@ gs_status gs_steer_open(const struct gs_steer_plan *plan, struct gs_steer **out,
     gs_status status = GS_OK;
     s->plan = plan;
     s->thought = plan->budget == 0;
-    if (plan->forced.count > 0) {
+    if (plan->raw) {
+        status = begin_raw(s, error);
+    } else if (plan->forced.count > 0) {
         struct gs_steer_place place = {.in_body = true, .kind = GS_MESSAGE_CALL, .call = plan->forced_name};
         status = begin_body(s, &place, error);
     } else if (plan->guided) {

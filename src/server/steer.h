@@ -5,8 +5,9 @@
  *
  * Reasoning is never touched, but that it ends where its budget does: at the next token then the message is
  * closed and the model has to choose between an answer and, where there may be one, a call. A format acts
- * inside the final message alone, a tool's schema inside the arguments of its calls. Where a source goes
- * against a mask (a script of ids can), the steer lets go.
+ * inside the final message alone, a tool's schema inside the arguments of its calls. Raw text has no
+ * messages: a format acts from its first token on. Where a source goes against a mask (a script of ids can),
+ * the steer lets go.
  */
 #ifndef GS_SERVER_STEER_H
 #define GS_SERVER_STEER_H
@@ -46,7 +47,7 @@ void gs_steer_close(struct gs_steer *steer);
 /* *words [(n_vocab + 63) / 64] as gs_sampler_draw_masked takes them; NULL: all. Valid until the next call. */
 gs_status gs_steer_allowed(struct gs_steer *steer, const uint64_t **words, struct gs_error *error);
 
-/* Where the output stands after a token. */
+/* Where the output stands after a token; zero in raw text. */
 struct gs_steer_place {
     bool in_body;              /* the next ordinary token is text of a message */
     enum gs_message_kind kind; /* of that message */

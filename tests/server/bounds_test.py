@@ -4,10 +4,12 @@ slow, heads that are too slow, a step that does not end when the server does.
     GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/bounds_test.py
 """
 import contextlib
+import http.client
 import json
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -118,6 +120,95 @@ def test_who_sends_all_of_a_long_body_reads_the_answer(demo):
     assert demo.memory() - before < 50 << 20
 
 
+LONG = b"Content-Length: %d" % (10 << 20)
+KEY = b"x-api-key: some key"
+IN_VAIN = {  # status, a line of the answer's head, how the request begins
+    "no key": (401, b"WWW-Authenticate: Bearer", head(b"", LONG)),
+    "another key": (401, b"WWW-Authenticate: Bearer", head(b"", LONG, b"x-api-key: some keys", path="/v1/messages")),
+    "another host": (403, b"", head(b"", LONG, KEY, host="evil.example")),
+    "another origin": (403, b"", head(b"", LONG, KEY, b"Origin: http://evil.example")),
+    "no path": (404, b"", head(b"", LONG, KEY, path="/v1/nothing")),
+    "no such method": (405, b"Allow: POST", head(b"", LONG, KEY, method="PUT")),
+    "no json": (415, b"", head(b"", LONG, KEY, kind="text/plain")),
+    "with a cookie": (401, b"WWW-Authenticate: Bearer", head(b"", LONG, b"Cookie: a=b")),
+    "in chunks": (401, b"WWW-Authenticate: Bearer", CODED + b"a00000\r\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def locked():
+    with Server("--ctx", "512", key="some key") as server:
+        yield server
+
+
+def check_in_vain(name, answer):
+    status, said, _ = IN_VAIN[name]
+    assert status_of(answer) == status and said in answer and b"\r\nConnection: close\r\n" in answer, (name, answer)
+    error = json.loads(answer.split(b"\r\n\r\n", 1)[1])
+    assert error["error"]["message"] and ("type" in error) == (name == "another key"), (name, answer)
+
+
+def test_what_its_head_refuses_is_answered_before_its_body_is_there(locked):
+    """A kilobyte of ten megabytes is sent: the answer and the end come all the same."""
+    for name, (_, _, request) in IN_VAIN.items():
+        check_in_vain(name, raw(locked, request + b" " * 1024))
+    answer = raw(locked, head(b"", LONG, b"Expect: 100-continue"))
+    check_in_vain("no key", answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n"))
+    alive(locked)
+    lines, end = [], time.time() + PATIENCE
+    while len(lines) < len(IN_VAIN) + 2:  # the last comes behind its answer
+        assert time.time() < end
+        lines = [text for text in locked.logged().splitlines() if "POST" in text or "PUT" in text]
+    assert len(lines) == len(IN_VAIN) + 2 and not any("cut" in text for text in lines)
+
+
+def test_who_sends_in_vain_and_reads_only_then_finds_the_answer(locked):
+    """All of the body comes, some of it behind the answer, and none of it is kept."""
+    before = locked.memory()
+
+    def talk(name, request):
+        with socket.create_connection(("127.0.0.1", locked.port), timeout=PATIENCE) as connection:
+            connection.sendall(request + b" " * (1 << 20))
+            assert select.select([connection], [], [], PATIENCE)[0]  # the answer is there, and nobody reads it
+            for _ in range(9):
+                connection.sendall(b" " * (1 << 20))
+            if name == "in chunks":
+                connection.sendall(b"\r\n0\r\n\r\n")
+            answer = b""
+            while part := connection.recv(65536):
+                answer += part
+            return answer
+
+    for name, (_, _, request) in IN_VAIN.items():
+        answer, end = None, time.time() + PATIENCE
+        while answer is None:
+            began = time.monotonic()
+            try:
+                answer = talk(name, request)
+            except (BrokenPipeError, ConnectionResetError):  # once more, where the machine stopped for that long
+                assert time.monotonic() - began > 2 and time.time() < end, (name, "closed before a pause of two seconds")
+        check_in_vain(name, answer)
+    assert locked.memory() - before < 8 << 20
+
+
+@pytest.mark.parametrize("lines", [[], ["Cookie: a=b"], ["Transfer-Encoding: chunked"], ["Expect:"]], ids=str)
+def test_clients_that_send_in_vain(locked, tmp_path, lines):
+    path = tmp_path / "body"
+    path.write_bytes(b" " * (10 << 20))
+    url, more = locked.url + CHAT, [word for text in lines for word in ("-H", text)]
+    said = subprocess.run(["curl", "-sS", "--noproxy", "*", "-w", "\n%{http_code}", "-H", "Content-Type: application/json", *more,
+                           "--data-binary", f"@{path}", url], capture_output=True, text=True, timeout=PATIENCE)
+    assert said.returncode == 0 and said.stdout.endswith("\n401") and "invalid_api_key" in said.stdout, said
+    headers = dict(text.split(": ") for text in lines if ": " in text)
+    coded = headers.pop("Transfer-Encoding", None) is not None
+    connection = http.client.HTTPConnection("127.0.0.1", locked.port, timeout=PATIENCE)
+    with contextlib.closing(connection):
+        body = (b" " * (1 << 20) for _ in range(10)) if coded else path.read_bytes()
+        connection.request("POST", CHAT, body, {"Content-Type": "application/json", **headers}, encode_chunked=coded)
+        reply = connection.getresponse()
+        assert reply.status == 401 and json.loads(reply.read())["error"]["code"] == "invalid_api_key"
+
+
 def test_slow_heads_are_cut(demo):
     with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as connection:
         with pytest.raises((BrokenPipeError, ConnectionResetError)):  # after 10 s, long before the last byte
@@ -143,7 +234,7 @@ def test_a_body_that_does_not_come_in_time_is_answered(slow_bodies):
 
 
 def test_a_second_signal_leaves_a_step_that_does_not_end():
-    """A scripted step takes a thousand seconds here. The stream has its last event all the same; test_scheduler.c has the one
+    """A scripted step takes a thousand seconds here. The stream has its last event all the same; test_scheduler_end.c has the one
     that a single signal leaves, half a minute after its time was over."""
     server = Server("--quiet", "--parallel", "1", "--queue", "1", "--script-pause", "1000000", "--stop-seconds", "900",
                     script=[line("<|channel|>final<|message|>x<|return|>")])

@@ -396,6 +396,9 @@ WRONG = [  # path, body, parameter (None: none), status
     (CHAT, {**HELLO, "tools": [{"type": "function", "function": {"name": "a<|b"}}]}, "tools[0].function.name", 400),
     (CHAT, {**HELLO, "tools": [WEATHER] * 1025}, "tools", 400),
     (CHAT, {**HELLO, "tools": 5}, "tools", 400),
+    (CHAT, {**HELLO, "tools": [WEATHER, {"type": "web_search"}, OTHER, WEATHER]}, "tools[3].function.name", 400),
+    (CHAT, {**HELLO, "tools": [WEATHER, {"type": "function", **WEATHER["function"]}]}, "tools[1].name", 400),
+    (CHAT, {**HELLO, "tools": [WEATHER, WEATHER], "tool_choice": "none"}, "tools[1].function.name", 400),
     (CHAT, {**HELLO, "tool_choice": "required"}, "tool_choice", 400),
     (CHAT, {**HELLO, "tool_choice": "sometimes"}, "tool_choice", 400),
     (CHAT, {**HELLO, "tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "nope"}}},
@@ -444,6 +447,41 @@ def test_context_overflow_has_its_code(demo):
     reply = demo.chat("word " * 9000, stream=True)
     assert reply.status_code == 400
     assert reply.json()["error"]["code"] == "context_length_exceeded" and "4096" in reply.json()["error"]["message"]
+
+
+def counted(answer):
+    """Tokens of the prompt, and of what followed it, as each API says it."""
+    usage = answer.get("response", answer)["usage"]
+    if "total_tokens" not in usage:
+        return usage["input_tokens"] + usage["cache_read_input_tokens"], usage["output_tokens"]
+    read, written = (usage[a if a in usage else b] for a, b in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")))
+    assert usage["total_tokens"] == read + written
+    return read, written
+
+
+def answers(server, path, body):
+    """What says how many tokens there were: of the whole answer, and of the stream."""
+    events = server.stream(path, {**body, "stream_options": {"include_usage": True}})
+    return server.post(path, body).json(), [one for one in events if one != "[DONE]" and (one.get("usage") or "response" in one)][-1]
+
+
+def test_an_answer_ends_with_the_context():
+    """Prompt and answer have as many tokens as the context has places, in what is counted as in what is sent."""
+    chat, word = {"messages": [{"role": "user", "content": "Hello"}]}, "word " * 1000
+    for path, body in ((CHAT, chat), ("/v1/responses", {"input": "Hello"}), ("/v1/messages", {**chat, "max_tokens": 256}),
+                       (RAW, {"prompt": "Once", "max_tokens": 256})):
+        with Server("--ctx", "256", "--quiet", script=[line(word if path == RAW else "<|channel|>final<|message|>" + word)]) as server:
+            assert [sum(counted(one)) for one in answers(server, path, body)] == [256, 256], path
+    endless = {str(i): -100 for i in tokens("<|return|><|endoftext|><|call|><|end|>")}
+    with Server("--ctx", "256", "--quiet") as server:
+        for path, body in ((CHAT, chat), (RAW, {"prompt": "Once", "max_tokens": 256, "logprobs": 0})):
+            whole, streamed = answers(server, path, {**body, "temperature": 0, "logit_bias": endless})
+            assert sum(counted(whole)) == sum(counted(streamed)) == 256, path
+            assert whole["choices"][0]["finish_reason"] == "length"
+        assert len(whole["choices"][0]["logprobs"]["tokens"]) == counted(whole)[1]
+        one = server.post(RAW, {"prompt": [5] * 255, "max_tokens": 9}).json()
+        assert counted(one) == (255, 1)
+        assert counted(server.post(RAW, {"prompt": [5] * 256, "max_tokens": 0, "echo": True}).json()) == (256, 0)
 
 
 def test_null_is_the_default(demo):

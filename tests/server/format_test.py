@@ -58,6 +58,54 @@ def test_any_object(demo):
     assert choice["message"]["content"].lstrip().startswith("{")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_raw_text_is_held_to_a_format_from_its_first_token(demo, stream):
+    def texts(body):
+        chunks = demo.stream("/v1/completions", body)[:-1] if stream else [demo.post("/v1/completions", body).json()]
+        found = {}
+        for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+            found[choice["index"]] = found.get(choice["index"], "") + choice["text"]
+            assert choice["finish_reason"] in (None, "stop")
+        return [found[index] for index in sorted(found)]
+
+    prompts = ["Tokyo is a city. As JSON: ", "Once"]
+    body = {"prompt": prompts, "max_tokens": 800, "response_format": schema_format(CITY)}
+    for more in ({"temperature": 0}, {"temperature": 1.5, "seed": 1, "n": 2}, {"temperature": 2, "seed": 2, "logprobs": 1}):
+        found = texts({**body, **more})
+        assert len(found) == 2 * more.get("n", 1)
+        for text in found:
+            jsonschema.validate(json.loads(text), CITY)
+    one = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+    for prompt, text in zip(prompts, texts({**body, "response_format": schema_format(one), "echo": True})):
+        assert text.startswith(prompt) and json.loads(text[len(prompt):]) == {"a": 1}
+
+
+def test_raw_text_as_any_object(demo):
+    for seed in range(3):
+        choice = demo.post("/v1/completions", {"prompt": "Tokyo", "response_format": {"type": "json_object"}, "max_tokens": 1500,
+                                               "seed": seed}).json()["choices"][0]
+        assert choice["text"].lstrip().startswith("{")
+        if choice["finish_reason"] == "stop":
+            assert isinstance(json.loads(choice["text"]), dict)
+    free = demo.post("/v1/completions", {"prompt": "Tokyo", "response_format": {"type": "text"}, "temperature": 0}).json()["choices"]
+    assert free == demo.post("/v1/completions", {"prompt": "Tokyo", "temperature": 0}).json()["choices"]
+
+
+def test_formats_of_raw_text_that_cannot_be_honoured(demo):
+    odd = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)b"}}}
+    for wrong, param in (({"type": "xml"}, "response_format.type"), (5, "response_format"),
+                         ({"type": "json_schema"}, "response_format.json_schema"),
+                         (schema_format({"type": "strong"}), "response_format.json_schema.schema"),
+                         (schema_format(odd), "response_format.json_schema.schema")):
+        reply = demo.post("/v1/completions", {"prompt": "x", "response_format": wrong})
+        assert reply.status_code == 400 and reply.json()["error"]["param"] == param, reply.text
+    body = {"prompt": "x", "response_format": schema_format(odd, strict=False), "max_tokens": 2}
+    reply = demo.post("/v1/completions", body)
+    assert "pattern is not supported" in reply.json()["warnings"][0] and reply.headers["x-gossamer-warning"]
+    events = demo.stream("/v1/completions", body)[:-1]
+    assert [number for number, event in enumerate(events) if "warnings" in event] == [0]
+
+
 def test_a_named_function_is_called(demo):
     reply = demo.chat("Hello", tools=[tool("get_weather"), tool("other")],
                       tool_choice={"type": "function", "function": {"name": "other"}}, max_tokens=200).json()
@@ -145,6 +193,15 @@ def test_a_script_that_wants_junk_gives_json():
         named = server.chat("x", tools=[tool("f", CITY)], tool_choice={"type": "function", "function": {"name": "f"}},
                             max_tokens=390).json()["choices"][0]
         jsonschema.validate(json.loads(named["message"]["tool_calls"][0]["function"]["arguments"]), CITY)
+
+
+def test_a_script_that_wants_junk_gives_json_in_raw_text():
+    script = "logits: " + "; ".join([row(*tokens("Sure! <|return|><|end|>"))] * 400)
+    with Server("--quiet", "--ctx", "4096", script=[script]) as server:
+        choice = server.post("/v1/completions", {"prompt": "x", "response_format": schema_format(CITY), "temperature": 0,
+                                                 "max_tokens": 390}).json()["choices"][0]
+        jsonschema.validate(json.loads(choice["text"]), CITY)
+        assert choice["finish_reason"] == "stop"
 
 
 # ---------------------------------------------------------------- a budget of reasoning

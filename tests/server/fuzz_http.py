@@ -46,6 +46,8 @@ SEEDS = [
                       "minItems": 1, "maxItems": 3},
                 "c": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"type": "string", "format": "date"}}}}}}),
     ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 3, "echo": True, "logprobs": 1, "n": 1, "best_of": 1, "stop": "x"}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 9, "response_format": {"type": "json_schema", "json_schema": {
+        "name": "n", "strict": True, "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}}}),
     ("/v1/responses", {"input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]},
                                  {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
                                  {"type": "function_call_output", "call_id": "c", "output": "1"}],

@@ -291,6 +291,7 @@ WRONG = [  # what the message names, then the body
      {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_never", "content": "x"}]}]}),
     *((name, {"max_tokens": 5, "messages": ask("x"), **body}) for name, body in (
         ("tools[0].name", {"tools": [{"name": "a b", "input_schema": {}}]}), ("system[0]", {"system": [5]}),
+        ("tools[2].name", {"tools": [WEATHER, {"name": "f", "input_schema": {}}, WEATHER]}),
         ("tools[0].input_schema", {"tools": [{"name": "f", "strict": True, "input_schema": {"type": "foo"}}]}),
         ("tool_choice.name", {"tool_choice": {"type": "tool", "name": "nope"}}), ("tool_choice", {"tool_choice": {"type": "any"}}),
         ("tool_choice.disable_parallel_tool_use", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": 5}}),

@@ -210,6 +210,83 @@ def test_the_input_of_a_stored_response_is_listed(demo, client):
     assert demo.client.delete(path).status_code == 405
 
 
+def test_only_what_is_answered_is_allowed(demo):
+    """At the items of a response nothing can be deleted, whatever is asked."""
+    for method in ("DELETE", "OPTIONS", "POST", "PUT"):
+        headers = {"Content-Type": "application/json"}
+        reply = demo.client.request(method, "/v1/responses/resp_none/input_items", headers=headers)
+        assert reply.status_code == 405 and reply.headers["allow"] == "GET, HEAD", method
+    assert demo.client.options("/v1/responses/resp_none").headers["allow"] == "GET, HEAD, DELETE"
+    assert demo.client.head("/v1/responses/resp_none/input_items").status_code == 404
+
+
+def again(server, response_id, **query):
+    with server.client.stream("GET", f"/v1/responses/{response_id}", params={"stream": "true", **query}) as reply:
+        assert reply.status_code == 200 and reply.headers["content-type"].startswith("text/event-stream")
+        return [read_event(text) for text in reply.iter_lines() if text.startswith("data: ")]
+
+
+@pytest.mark.parametrize("body", [
+    {"input": "What is the capital of Japan?"}, {"input": "What is the weather in Tokyo?", "tools": [WEATHER]},
+    {"input": "Tell me a story", "max_output_tokens": 30, "top_logprobs": 2,
+     "include": ["message.output_text.logprobs", "reasoning.encrypted_content"]}])
+def test_the_events_of_a_stored_response_are_told_again(demo, client, body):
+    """The same events with the same numbers, all or from one on; of a response that was no stream those it would have had."""
+    events = demo.stream("/v1/responses", {"temperature": 0, **body})
+    stored = check_events(events)
+    assert again(demo, stored["id"]) == events
+    for after in range(len(events) + 1):
+        assert again(demo, stored["id"], starting_after=after) == events[after + 1:], after
+    assert [one.to_dict() for one in client.responses.retrieve(stored["id"], stream=True)] == events
+    assert [one.to_dict() for one in client.responses.retrieve(stored["id"], stream=True, starting_after=7)] == events[8:]
+    assert demo.client.get(f"/v1/responses/{stored['id']}?stream=false").json() == stored
+    whole = demo.post("/v1/responses", {"temperature": 0, **body}).json()
+    told = again(demo, whole["id"])
+    assert check_events(told) == whole
+    assert [one["type"] for one in told] == [one["type"] for one in events]
+
+
+def test_a_long_response_is_told_again_whole():
+    """Also where its events are more than what may lie unread of a stream."""
+    with scripted("<|channel|>analysis<|message|>hm<|end|><|start|>assistant" + final("word " * 25000), arguments=("--ctx", "32768")) as server:
+        whole = server.post("/v1/responses", {"input": "x", "max_output_tokens": 30000}).json()
+        events = again(server, whole["id"])
+        assert check_events(events) == whole
+        assert sum(len(json.dumps(one)) for one in events) > 4 << 20
+
+
+def test_a_response_that_was_cut_before_it_had_an_item_is_told_again():
+    with scripted(final("x")) as server:
+        whole = server.post("/v1/responses", {"input": "x", "max_output_tokens": 2}).json()
+        assert whole["status"] == "incomplete" and whole["output"] == []
+        assert check_events(again(server, whole["id"])) == whole
+
+
+def test_that_a_response_had_to_wait_is_told_again():
+    """Behind another answer of seven seconds, in which the server says that it has not been forgotten; once more where the machine
+    let the first end before the second was there."""
+    with scripted(final("word " * 350), final("x"), arguments=("--script-pause", "20", "--parallel", "1")) as server:
+        waited, end = 0, time.time() + PATIENCE
+        while waited == 0:
+            assert time.time() < end
+            with server.client.stream("POST", "/v1/responses", json={"input": "x", "stream": True}) as first:
+                lines = first.iter_lines()
+                while "output_text.delta" not in next(lines):
+                    pass
+                events = server.stream("/v1/responses", {"input": "x"})
+            waited = [one["type"] for one in events].count("response.in_progress") - 1
+            assert again(server, events[0]["response"]["id"]) == events
+
+
+def test_what_is_asked_of_a_stored_response_is_checked(demo, client):
+    response = client.responses.create(model="demo", input="What is the capital of Japan?", temperature=0)
+    for name, value in (("stream", "maybe"), ("stream", ""), ("starting_after", "-1"), ("starting_after", ""),
+                        ("starting_after", "1x"), ("starting_after", "9" * 30)):
+        wrong = demo.client.get(f"/v1/responses/{response.id}", params={"stream": "true", name: value})
+        assert wrong.status_code == 400 and wrong.json()["error"]["param"] == name, (name, value)
+    assert demo.client.get("/v1/responses/resp_none?stream=true").status_code == 404
+
+
 def test_stored_items_are_referred_to(demo):
     first = demo.post("/v1/responses", {"input": "What is the weather in Tokyo?", "tools": [WEATHER], "tool_choice": "required", "temperature": 0}).json()
     result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "{}"}
@@ -466,6 +543,7 @@ WRONG = [
     ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"), ({"input": "x", "max_output_tokens": -1}, "max_output_tokens"),
     ({"input": "x", "temperature": 3}, "temperature"), ({"input": "x", "reasoning": {"effort": "extreme"}}, "reasoning.effort"),
     ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, None), ({"input": "x", "tool_choice": "maybe"}, "tool_choice"),
+    ({"input": "x", "tools": [WEATHER, {"type": "web_search"}, WEATHER]}, "tools[2].name"),
     ({"input": "x", "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice.name"),
     ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type"), ({"input": "x", "background": True}, "background"),
     ({"input": "x", "top_logprobs": 21}, "top_logprobs"), ({"input": "x", "store": "yes"}, "store"),

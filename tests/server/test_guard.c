@@ -115,6 +115,40 @@ static void origins_types_and_routes(void **state)
     gs_guard_close(&guard);
 }
 
+static void tails_and_what_is_allowed(void **state)
+{
+    (void)state;
+    struct gs_server_config config = gs_server_defaults();
+    struct gs_guard guard = open_guard(&config);
+    const struct gs_pair host = {"Host", "localhost"};
+    static const struct {
+        const char *path, *tail, *allowed; /* tail NULL: nothing is there */
+    } cases[] = {{"/v1/models/a/b", "a/b", "GET, HEAD"},
+                 {"/v1/responses/resp_1", "resp_1", "GET, HEAD, DELETE"},
+                 {"/v1/responses/resp_1/input_items", "resp_1", "GET, HEAD"},
+                 {"/v1/responses/resp_1/input_items/", NULL, NULL},
+                 {"/v1/responses/resp_1/", NULL, NULL},
+                 {"/v1/responses/a/b", NULL, NULL},
+                 {"/v1/responses//input_items", NULL, NULL},
+                 {"/v1/responses/", NULL, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gs_api_error error = {0};
+        bool is_there = cases[i].tail != NULL;
+        struct gs_exchange *exchange = ask("HEAD", cases[i].path, &host, 1);
+        assert_int_equal(gs_guard_check(&guard, exchange, &error), is_there ? 0 : 404);
+        if (is_there)
+            assert_string_equal(exchange->tail, cases[i].tail);
+        gs_exchange_release(exchange);
+        exchange = ask("OPTIONS", cases[i].path, &host, 1);
+        assert_int_equal(gs_guard_check(&guard, exchange, &error), is_there ? 405 : 404);
+        assert_int_equal(exchange->n_reply_header, is_there);
+        if (is_there)
+            assert_string_equal(exchange->reply_headers[0].value, cases[i].allowed);
+        gs_exchange_release(exchange);
+    }
+    gs_guard_close(&guard);
+}
+
 static void keys(void **state)
 {
     (void)state;
@@ -175,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts),
         cmocka_unit_test(origins_types_and_routes),
+        cmocka_unit_test(tails_and_what_is_allowed),
         cmocka_unit_test(keys),
         cmocka_unit_test(addresses_beyond_this_machine_need_a_key),
     };

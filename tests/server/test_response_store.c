@@ -10,31 +10,33 @@ static void put(struct gs_response_store *store, const char *id, size_t key, con
     json_t *response = json_pack("{s:s, s:s, s:[{s:s}, {s:s+}]}", "id", id, "text", text, "output", "id",
                                  "rs_same", "id", "msg_", id);
     json_t *items = json_pack("[s]", text);
-    gs_response_store_put(store, id, key, response, items);
+    gs_response_store_put(store, id, key, response, items, text);
     json_decref(response);
     json_decref(items);
 }
 
 static bool has(struct gs_response_store *store, const char *id, size_t key)
 {
-    return gs_response_store_get(store, id, key, NULL, NULL);
+    return gs_response_store_get(store, id, key, NULL, NULL, NULL);
 }
 
 static void test_what_was_put_comes_back(void **state)
 {
     struct gs_response_store *store;
     struct gs_error error;
-    json_t *response = NULL, *items = NULL;
+    json_t *response = NULL, *items = NULL, *course = NULL;
     (void)state;
     assert_ok(gs_response_store_open(1 << 20, &store, &error), &error);
     put(store, "resp_a", 1, "one");
-    assert_true(gs_response_store_get(store, "resp_a", 1, &response, &items));
+    assert_true(gs_response_store_get(store, "resp_a", 1, &response, &items, &course));
     assert_string_equal(json_string_value(json_object_get(response, "text")), "one");
     assert_string_equal(json_string_value(json_array_get(items, 0)), "one");
+    assert_string_equal(json_string_value(course), "one");
     json_decref(response);
     json_decref(items);
-    response = items = NULL;
-    assert_false(gs_response_store_get(store, "resp_b", 1, &response, &items));
+    json_decref(course);
+    response = items = course = NULL;
+    assert_false(gs_response_store_get(store, "resp_b", 1, &response, &items, &course));
     assert_null(response);
     gs_response_store_close(store);
 }

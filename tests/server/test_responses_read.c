@@ -241,7 +241,7 @@ static void test_a_previous_response_stands_before(void **state)
     json_t *response = json_object();
     (void)state;
     assert_ok(gs_response_store_open(1 << 20, &store, &failure), &failure);
-    gs_response_store_put(store, "resp_1", 0, response, items);
+    gs_response_store_put(store, "resp_1", 0, response, items, "");
     static const char body[] = "{\"previous_response_id\": \"resp_1\", \"input\": \"next\"}";
     assert_int_equal(read_text(store, body, &request, &error), 0);
     assert_int_equal(json_array_size(json_object_get(request.chat, "messages")), 3);
@@ -275,7 +275,7 @@ static void test_a_stored_item_stands_for_its_reference(void **state)
               "\"content\": [{\"type\": \"output_text\", \"text\": \"a\"}]}]}");
     (void)state;
     assert_ok(gs_response_store_open(1 << 20, &store, &failure), &failure);
-    gs_response_store_put(store, "resp_1", 0, response, items);
+    gs_response_store_put(store, "resp_1", 0, response, items, "");
     static const char once[] =
         "{\"input\": [{\"role\": \"user\", \"content\": \"q\"}, {\"type\": \"item_reference\", "
         "\"id\": \"msg_1\"}]}";
