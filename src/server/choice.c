@@ -349,8 +349,9 @@ static gs_status end(struct gs_choice *c, enum gs_finish finish, struct gs_error
 
 static bool is_stop(const struct gs_choice *c, int32_t id)
 {
-    if (c->request->chat)
-        return gs_markers_is_stop(c->options.markers, id);
+    bool is_end = gs_markers_is_stop(c->options.markers, id);
+    if (c->request->chat || (c->steer && is_end)) /* a format ends so, whatever the model's files say */
+        return is_end;
     for (size_t i = 0; i < c->options.n_stop_id; i++)
         if (c->options.stop_ids[i] == id)
             return true;

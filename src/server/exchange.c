@@ -12,6 +12,7 @@
 
 #define MAX_DEPTH 64          /* of a body */
 #define OUT_KEEP  (64u << 10) /* bytes of an emptied buffer that are kept */
+#define OUT_LOW   (16u << 10) /* bytes unsent, below which more of a stream is made */
 /* An error of all dialects. */
 #define NO_MEMORY                                                                                            \
     "{\"type\":\"error\",\"error\":{\"message\":\"memory is out\",\"type\":\"server_error\","                \
@@ -51,6 +52,8 @@ void gs_exchange_release(struct gs_exchange *exchange)
     if (left > 0)
         return;
     pthread_mutex_destroy(&exchange->mutex);
+    if (exchange->make)
+        exchange->free_maker(exchange->maker);
     gs_buffer_free(&exchange->body);
     gs_buffer_free(&exchange->out);
     gs_arena_free(&exchange->arena);
@@ -308,7 +311,7 @@ void gs_stream_close(struct gs_exchange *exchange, const struct gs_writer *write
     struct gs_writer last = *writer;
     gs_write(&last, "\n\n");
     bool written = last.buffer != NULL;
-    bool too_much = !exchange->keeps_all && exchange->out.size - exchange->out_at > GS_MAX_UNSENT;
+    bool too_much = !exchange->make && exchange->out.size - exchange->out_at > GS_MAX_UNSENT;
     if (written && (last.status != GS_OK || too_much))
         leave(exchange);
     wake(exchange);
@@ -335,9 +338,28 @@ void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *dat
     json_decref(data);
 }
 
-void gs_stream_keep_all(struct gs_exchange *exchange)
+void gs_stream_make(struct gs_exchange *exchange, void (*make)(void *user), void (*free_maker)(void *user),
+                    void *user)
 {
-    exchange->keeps_all = true;
+    exchange->make = make;
+    exchange->free_maker = free_maker;
+    exchange->maker = user;
+    gs_stream_begin(exchange);
+}
+
+static bool is_low(struct gs_exchange *exchange)
+{
+    pthread_mutex_lock(&exchange->mutex);
+    bool low =
+        !exchange->ended && !atomic_load(&exchange->gone) && exchange->out.size - exchange->out_at < OUT_LOW;
+    pthread_mutex_unlock(&exchange->mutex);
+    return low;
+}
+
+void gs_exchange_fill(struct gs_exchange *exchange)
+{
+    while (exchange->make && is_low(exchange))
+        exchange->make(exchange->maker);
 }
 
 void gs_stream_comment(struct gs_exchange *exchange)

@@ -51,12 +51,16 @@ struct gs_exchange {
     size_t n_reply_header;
     struct gs_buffer out; /* to be sent: from out_at */
     size_t out_at;
-    bool keeps_all;           /* GS_MAX_UNSENT is not for it */
     bool ended;               /* nothing more comes */
     bool waiting;             /* the sender sleeps until wake is called */
     _Atomic bool gone;        /* the client has */
     void (*wake)(void *user); /* under the mutex; NULL: no connection any more */
     void *wake_user;
+
+    /* of a stream that is made while it is sent: by the thread that sends; GS_MAX_UNSENT is not for it */
+    void (*make)(void *user); /* NULL: none */
+    void (*free_maker)(void *user);
+    void *maker;
 
     /* who wants to know at once that the client has gone */
     void (*on_gone)(void *user); /* under the mutex */
@@ -68,6 +72,9 @@ struct gs_exchange *gs_exchange_make(struct gs_server *server);
 
 /* A text that lives as long as the exchange. */
 const char *gs_exchange_keep(struct gs_exchange *exchange, const char *text);
+
+/* Before what is there is sent: a stream that is made meanwhile gets its next part. */
+void gs_exchange_fill(struct gs_exchange *exchange);
 
 /* Marks the client as gone and wakes the sender, so that it sees it. */
 void gs_exchange_leave(struct gs_exchange *exchange);

@@ -81,9 +81,12 @@ void gs_stream_json(struct gs_exchange *exchange, const char *event, json_t *dat
                                                                                        line; takes `data` */
 void gs_stream_text(struct gs_exchange *exchange, const char *event, const char *data, size_t size);
 
-/* Before it begins: what it has is there at once, and lies there until the client has read it, however much.
+/*
+ * Begins a stream that is made while it is sent: `make` writes a part of it, or ends it, whenever little is
+ * left to be sent. `user` is the exchange's from now on, which calls `free_maker` for it.
  */
-void gs_stream_keep_all(struct gs_exchange *exchange);
+void gs_stream_make(struct gs_exchange *exchange, void (*make)(void *user), void (*free_maker)(void *user),
+                    void *user);
 
 /*
  * What a token brings is written to the stream itself, without a tree of JSON or a copy: open, the data on

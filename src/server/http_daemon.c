@@ -177,8 +177,7 @@ static struct gs_sender *begin(struct gs_http *http, struct MHD_Connection *conn
         head.out_of_memory = true;
     if (check_head(&head, &sender->failure) == 0)
         gs_guard_check(http->options.guard, exchange, &sender->failure);
-    sender->refused = sender->failure.status != 0 && announces_body(exchange) && exchange->method &&
-                      strcmp(exchange->method, "HEAD") != 0; /* its answer has no body */
+    sender->refused = sender->failure.status != 0 && announces_body(exchange);
 
     pthread_mutex_lock(&http->mutex);
     const union MHD_ConnectionInfo *address =
@@ -267,6 +266,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *buffer, size_t s
     struct gs_exchange *exchange = sender->exchange;
     ssize_t result = 0;
     (void)position;
+    gs_exchange_fill(exchange);
     pthread_mutex_lock(&exchange->mutex);
     size_t left = exchange->out.size - exchange->out_at;
     if (atomic_load(&exchange->gone)) {
@@ -313,6 +313,8 @@ static enum MHD_Result queue(struct gs_sender *sender)
     if (exchange->form == GS_REPLY_STREAM) {
         response =
             MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, sender, NULL);
+        if (response && strcmp(exchange->method, "HEAD") == 0) /* a last chunk would follow its head */
+            MHD_set_response_options(response, MHD_RF_HTTP_VERSION_1_0_ONLY, MHD_RO_END);
     } else {
         response = MHD_create_response_from_buffer(exchange->out.size, exchange->out.data,
                                                    exchange->out.data ? MHD_RESPMEM_MUST_FREE

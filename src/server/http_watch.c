@@ -12,6 +12,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #define WATCH_MS      100
@@ -30,10 +31,18 @@ static void close_slow_heads(struct gs_http *http, double now)
 
 /* ---------------------------------------------------------------- bodies that do not come, or in vain */
 
+/* All that HEAD is answered. */
+static size_t size_of_head(const char *answer)
+{
+    static const char end[] = "\r\n\r\n";
+    return (size_t)(strstr(answer, end) - answer) + strlen(end);
+}
+
 /* Under the mutex: libmicrohttpd says nothing more than this to the client, and reads on what still comes. */
 static void refuse(struct gs_sender *sender, const struct gs_api_error *error)
 {
     const struct gs_exchange *exchange = sender->exchange;
+    bool answers_head = exchange->method && strcmp(exchange->method, "HEAD") == 0;
     struct gs_buffer lines = {0}, out = {0};
     gs_status status = gs_buffer_append(&lines, "", 0, NULL);
     for (size_t i = 0; i < exchange->n_reply_header && status == GS_OK; i++)
@@ -43,7 +52,8 @@ static void refuse(struct gs_sender *sender, const struct gs_api_error *error)
         status = gs_refusal_print(&out, exchange->route ? exchange->route->errors : GS_ERROR_OPENAI,
                                   lines.data, error);
     if (status == GS_OK)
-        send(sender->link->socket, out.data, out.size, GS_SYSTEM_NO_SIGNAL | MSG_DONTWAIT);
+        send(sender->link->socket, out.data, answers_head ? size_of_head(out.data) : out.size,
+             GS_SYSTEM_NO_SIGNAL | MSG_DONTWAIT);
     shutdown(sender->link->socket, SHUT_WR);
     sender->status = error->status;
     gs_buffer_free(&lines);

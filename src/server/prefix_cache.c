@@ -101,6 +101,11 @@ void gs_prefix_cache_take(struct gs_prefix_cache *cache, struct gs_session *sess
         gs_session_close(session);
 }
 
+bool gs_prefix_cache_has_taken(const struct gs_prefix_cache *cache)
+{
+    return cache->owns_source;
+}
+
 /* ---------------------------------------------------------------- entries */
 
 /* One that is not in the list. */

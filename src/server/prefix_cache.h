@@ -62,6 +62,9 @@ bool gs_prefix_cache_copy(struct gs_prefix_cache *cache, double seconds);
 /* Closes a session (NULL: none), when nothing is copied from it any more. */
 void gs_prefix_cache_take(struct gs_prefix_cache *cache, struct gs_session *session);
 
+/* Is one that was taken not closed yet? */
+bool gs_prefix_cache_has_taken(const struct gs_prefix_cache *cache);
+
 /* Forgets everything, for the memory. What is stored stays. */
 void gs_prefix_cache_clear(struct gs_prefix_cache *cache);
 

@@ -90,7 +90,7 @@ void gs_responses_get(struct gs_server *server, struct gs_exchange *exchange)
                                            &response, NULL, &course))
         fail_unknown(exchange);
     else if (stream)
-        gs_response_replay(exchange, response, json_string_value(course), from);
+        gs_response_replay(exchange, response, course, from);
     else
         gs_reply_json(exchange, 200, json_incref(response));
     json_decref(response);

@@ -321,12 +321,17 @@ static void fail(struct gs_response *response, const struct gs_api_error *error,
     gs_stream_end(response->exchange);
 }
 
+static void fail_memory(struct gs_response *response, const struct gs_usage *usage)
+{
+    struct gs_api_error error = {0};
+    gs_api_fail(&error, 503, "out_of_memory", "memory is out");
+    fail(response, &error, usage);
+}
+
 static void finish(struct gs_response *response, const struct gs_usage *usage)
 {
     if (response->items.failed) {
-        struct gs_api_error error = {0};
-        gs_api_fail(&error, 503, "out_of_memory", "memory is out");
-        fail(response, &error, usage);
+        fail_memory(response, usage);
         return;
     }
     const char *status = response->cut ? "incomplete" : "completed";
@@ -492,50 +497,95 @@ static void tell_piece(struct gs_response *response, struct told *told, size_t n
     json_decref(logprobs);
 }
 
-static void tell(struct gs_response *response, const json_t *output, const char *course)
+struct replay {
+    struct gs_response response; /* its sending half */
+    json_t *object, *course;
+    const char *at; /* in the course */
+    struct told told;
+};
+
+static void tell_next(struct replay *replay)
 {
-    struct told told = {0};
+    struct gs_response *response = &replay->response;
+    struct told *told = &replay->told;
+    const json_t *object = json_array_get(json_object_get(replay->object, "output"), told->index);
     char *end;
-    while (*course && !response->items.failed) {
-        const json_t *object = json_array_get(output, told.index);
-        if (*course == 'o') {
-            response->items.failed = !read_item(object, &told.item);
-            opened(response, &told.item, told.index);
-        } else if (*course == 'c') {
-            response->cut = gs_text_is(gs_json_text(json_object_get(object, "status")), "incomplete");
-            response->encrypted = json_object_get(object, "encrypted_content") != NULL;
-            closed(response, &told.item, told.index);
-            forget(&told);
-        } else if (*course == 'w') {
-            send_waiting(response);
-        } else {
-            size_t n_byte = strtoul(course, &end, 10);
-            size_t n_logprob = *end == ',' ? strtoul(end + 1, &end, 10) : 0;
-            tell_piece(response, &told, n_byte, n_logprob);
-            course = end;
-        }
-        course += *course != '\0';
+    switch (*replay->at) {
+    case 'o':
+        if (!read_item(object, &told->item))
+            response->items.failed = true;
+        opened(response, &told->item, told->index);
+        replay->at++;
+        break;
+    case 'c':
+        response->cut = gs_text_is(gs_json_text(json_object_get(object, "status")), "incomplete");
+        response->encrypted = json_object_get(object, "encrypted_content") != NULL;
+        closed(response, &told->item, told->index);
+        forget(told);
+        replay->at++;
+        break;
+    case 'w':
+        send_waiting(response);
+        replay->at++;
+        break;
+    default: {
+        size_t n_byte = strtoul(replay->at, &end, 10);
+        size_t n_logprob = *end == ',' ? strtoul(end + 1, &end, 10) : 0;
+        tell_piece(response, told, n_byte, n_logprob);
+        replay->at = end + (*end != '\0');
     }
-    forget(&told);
+    }
 }
 
-void gs_response_replay(struct gs_exchange *exchange, const json_t *object, const char *course, size_t from)
+static void make(void *user)
 {
-    struct gs_response response = {.exchange = exchange,
-                                   .base = json_copy((json_t *)object),
-                                   .output = json_array(),
-                                   .from = from,
-                                   .stream = true};
-    json_object_set_new(response.base, "usage", json_null());
-    json_object_set_new(response.base, "incomplete_details", json_null());
-    bool cut = gs_text_is(gs_json_text(json_object_get(object, "status")), "incomplete");
-    gs_stream_keep_all(exchange);
-    begin(&response);
-    tell(&response, json_object_get(object, "output"), course);
-    if (!response.items.failed)
-        send_response(&response, cut ? "response.incomplete" : "response.completed",
-                      json_copy((json_t *)object));
-    gs_stream_end(exchange);
-    json_decref(response.base);
-    json_decref(response.output);
+    struct replay *replay = user;
+    struct gs_response *response = &replay->response;
+    bool cut = gs_text_is(gs_json_text(json_object_get(replay->object, "status")), "incomplete");
+    bool ends = response->begun && *replay->at == '\0';
+    if (!response->begun)
+        begin(response);
+    else if (!ends)
+        tell_next(replay);
+    else
+        send_response(response, cut ? "response.incomplete" : "response.completed",
+                      json_copy(replay->object));
+    if (response->items.failed)
+        fail_memory(response, NULL);
+    else if (ends)
+        gs_stream_end(response->exchange);
+}
+
+static void free_replay(void *user)
+{
+    struct replay *replay = user;
+    forget(&replay->told);
+    json_decref(replay->response.base);
+    json_decref(replay->response.output);
+    json_decref(replay->object);
+    json_decref(replay->course);
+    free(replay);
+}
+
+void gs_response_replay(struct gs_exchange *exchange, json_t *object, json_t *course, size_t from)
+{
+    struct replay *replay = calloc(1, sizeof *replay);
+    if (!replay) {
+        struct gs_api_error error = {0};
+        gs_api_fail(&error, 503, "out_of_memory", "memory is out");
+        gs_reply_error(exchange, &error);
+        return;
+    }
+    *replay = (struct replay){.object = json_incref(object),
+                              .course = json_incref(course),
+                              .at = json_is_string(course) ? json_string_value(course) : ""};
+    struct gs_response *response = &replay->response;
+    response->exchange = exchange;
+    response->base = json_copy(object);
+    response->output = json_array();
+    response->from = from;
+    response->stream = true;
+    json_object_set_new(response->base, "usage", json_null());
+    json_object_set_new(response->base, "incomplete_details", json_null());
+    gs_stream_make(exchange, make, free_replay, replay);
 }

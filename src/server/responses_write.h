@@ -26,10 +26,10 @@ void gs_response_release(struct gs_response *response);
 
 /*
  * Replies with the events of a stored response as they were, with their numbers, from the number `from` on.
- * `object` and `course` are what the store has. A response that was no stream has the events that it would
- * have had.
+ * `object` and `course` are what the store has, and nobody else's. A response that was no stream has the
+ * events that it would have had. They are made while they are sent: all at once are many times the response.
  */
-void gs_response_replay(struct gs_exchange *exchange, const json_t *object, const char *course, size_t from);
+void gs_response_replay(struct gs_exchange *exchange, json_t *object, json_t *course, size_t from);
 
 /* The three of a gs_sink. */
 struct gs_sink gs_response_sink(struct gs_response *response);

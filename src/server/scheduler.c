@@ -285,12 +285,18 @@ static void begin_task(struct gs_scheduler *s, struct gs_task *task)
     gs_histogram_add(&s->options.metrics->queue, task->usage.queue_seconds);
 }
 
+/* A session that is still copied has the memory of a place. */
+static size_t count_places(const struct gs_scheduler *s)
+{
+    return s->n_sequence + (s->cache && gs_prefix_cache_has_taken(s->cache));
+}
+
 /* Starts what can be started. */
 static void admit(struct gs_scheduler *s)
 {
     const struct gs_task *later[16];
     size_t n_later = 0;
-    while (s->n_sequence < s->options.n_parallel && n_later < sizeof later / sizeof *later) {
+    while (count_places(s) < s->options.n_parallel && n_later < sizeof later / sizeof *later) {
         struct gs_error cause;
         struct gs_api_error error;
         bool started = false;

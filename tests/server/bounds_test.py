@@ -152,6 +152,8 @@ def test_what_its_head_refuses_is_answered_before_its_body_is_there(locked):
     """A kilobyte of ten megabytes is sent: the answer and the end come all the same."""
     for name, (_, _, request) in IN_VAIN.items():
         check_in_vain(name, raw(locked, request + b" " * 1024))
+    answer = raw(locked, head(b"", LONG, KEY, method="HEAD") + b" " * 1024)
+    assert status_of(answer) == 405 and b"\r\nAllow: POST\r\n" in answer and answer.endswith(b"\r\n\r\n"), answer
     answer = raw(locked, head(b"", LONG, b"Expect: 100-continue"))
     check_in_vain("no key", answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n"))
     alive(locked)

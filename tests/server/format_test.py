@@ -3,6 +3,7 @@
     GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/format_test.py
 """
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import jsonschema
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from serving import Server, joined, line, tokens  # noqa: E402
+from serving import MODEL, Server, joined, line, tokens  # noqa: E402
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20},
                                          "population": {"type": "integer", "minimum": 0, "maximum": 99999999},
@@ -89,6 +90,20 @@ def test_raw_text_as_any_object(demo):
             assert isinstance(json.loads(choice["text"]), dict)
     free = demo.post("/v1/completions", {"prompt": "Tokyo", "response_format": {"type": "text"}, "temperature": 0}).json()["choices"]
     assert free == demo.post("/v1/completions", {"prompt": "Tokyo", "temperature": 0}).json()["choices"]
+
+
+def test_raw_text_ends_where_its_format_does(tmp_path):
+    """Also where the model's files say nothing of the tokens that end a text, as the original/ folder's do."""
+    model = tmp_path / "model"
+    shutil.copytree(MODEL, model)
+    (model / "generation_config.json").unlink()
+    config = json.loads((model / "config.json").read_text())
+    del config["eos_token_id"]
+    (model / "config.json").write_text(json.dumps(config))
+    one = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+    with Server("--quiet", "--ctx", "512", model=str(model)) as server:
+        choice = server.post("/v1/completions", {"prompt": "x", "response_format": schema_format(one), "max_tokens": 100}).json()["choices"][0]
+        assert json.loads(choice["text"]) == {"a": 1} and choice["finish_reason"] == "stop"
 
 
 def test_formats_of_raw_text_that_cannot_be_honoured(demo):

@@ -4,8 +4,10 @@ cannot do what is tested.
     GOSSAMER=build/gossamer build/venv/bin/python -m pytest -q tests/server/responses_test.py
 """
 import base64
+import contextlib
 import json
 import signal
+import socket
 import sys
 import threading
 import time
@@ -253,6 +255,28 @@ def test_a_long_response_is_told_again_whole():
         events = again(server, whole["id"])
         assert check_events(events) == whole
         assert sum(len(json.dumps(one)) for one in events) > 4 << 20
+
+
+def test_events_that_nobody_reads_are_not_made():
+    """They are made while they are sent: all of them at once would be 12 MB a client."""
+    with scripted(final("a b " * 30000), arguments=("--ctx", "131072")) as server, contextlib.ExitStack() as clients:
+        whole = server.post("/v1/responses", {"input": "x", "max_output_tokens": 130000}).json()
+        before = server.memory()
+        for _ in range(20):
+            one = clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE))
+            one.sendall(f"GET /v1/responses/{whole['id']}?stream=true HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert one.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        assert server.memory() - before < 100 << 20
+        assert check_events(again(server, whole["id"])) == whole
+
+
+def test_the_head_of_events_has_no_body(demo, client):
+    response = client.responses.create(model="demo", input="What is the capital of Japan?", temperature=0)
+    with socket.create_connection(("127.0.0.1", demo.port), timeout=PATIENCE) as one:
+        one.sendall(f"HEAD /v1/responses/{response.id}?stream=true HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        answer = one.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200") and b"Content-Type: text/event-stream\r\n" in answer
+    assert answer.index(b"\r\n\r\n") == len(answer) - 4
 
 
 def test_a_response_that_was_cut_before_it_had_an_item_is_told_again():

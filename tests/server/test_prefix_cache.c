@@ -290,10 +290,13 @@ static void copies_come_in_pieces(void **state)
     timeline.least = gs_timeline_least(f->engine, count);
     gs_prefix_cache_keep(f->cache, 0, &timeline);
     assert_true(gs_prefix_cache_copy(f->cache, 0.0));
+    assert_false(gs_prefix_cache_has_taken(f->cache));
     gs_prefix_cache_take(f->cache, timeline.session);
+    assert_true(gs_prefix_cache_has_taken(f->cache));
     memcpy(other, f->tokens, sizeof other);
     other[700] ^= 1;
     uses(f, other, 900, 700);
+    assert_false(gs_prefix_cache_has_taken(f->cache));
     assert_int_equal(use(f, 0, f->tokens, count), count - 1);
     gs_prefix_cache_clear(f->cache);
 

@@ -7,6 +7,7 @@
 #define TESTS_SERVER_WATCHED_H
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/kv.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "server/exchange.h"
@@ -40,7 +41,8 @@ static struct {
     uint64_t alone;                     /* what the call before that cost: the time between two tokens */
     uint64_t beside, n_beside, slowest; /* of those from then on to the arrival's first token */
 
-    size_t leaves_at; /* call, of the shared ones if `shares`, in which the exchange's client leaves */
+    size_t leaves_at;       /* call, of the shared ones if `shares`, in which the exchange's client leaves */
+    uint64_t leaves_copied; /* instead, if not 0: the first in which copies have taken so much */
     bool shares, has_left;
     struct gs_exchange *leaver;
     gs_status left_with;
@@ -53,6 +55,9 @@ static struct {
 
     uint64_t copied;                  /* what copies took since the last call */
     uint64_t most_copied, sum_copied; /* of these the largest, and all */
+
+    int64_t is_large;           /* tokens, above which a session is counted; 0: none is */
+    size_t n_large, most_large; /* sessions that there are, and were at most */
 
     void (*hangs)(size_t call); /* instead of the watch, when a call's time has passed; may be NULL */
 } seen;
@@ -76,6 +81,14 @@ static inline void submit(struct heard *heard, struct gs_request *request, struc
     assert_int_equal(gs_scheduler_submit(seen.scheduler, request, (struct gs_sink){hear, let_go, heard},
                                          exchange, client, &error),
                      0);
+}
+
+static inline bool leaves_now(void)
+{
+    if (!seen.leaver || seen.has_left)
+        return false;
+    return seen.leaves_copied > 0 ? seen.sum_copied >= seen.leaves_copied
+                                  : (seen.shares ? seen.n_shared : seen.n_call) == seen.leaves_at;
 }
 
 /* A stream that decodes is in every call: what a call costs is the time between its tokens. */
@@ -102,8 +115,7 @@ static inline gs_status forward(struct gs_device *device, const struct gs_step *
     seen.n_later_shared += seen.has_left && n_steps == 2;
     if (seen.n_call == seen.arrives_at)
         submit(seen.arrival, seen.asks, NULL, 0, 2);
-    bool leaves =
-        seen.leaver && !seen.has_left && (seen.shares ? seen.n_shared : seen.n_call) == seen.leaves_at;
+    bool leaves = leaves_now();
     if (leaves)
         gs_exchange_leave(seen.leaver);
     for (size_t i = 0; i < n_steps; i++)
@@ -142,6 +154,26 @@ static inline gs_status copy_part(struct gs_kv *to, const struct gs_kv *from, in
     return status;
 }
 
+static inline bool is_large(const struct gs_kv *kv)
+{
+    return seen.is_large > 0 && kv->capacity > seen.is_large;
+}
+
+static inline gs_status create(struct gs_device *device, int64_t capacity, struct gs_kv **out,
+                               struct gs_error *error)
+{
+    gs_status status = gs_backend_cpu.kv_create(device, capacity, out, error);
+    seen.n_large += status == GS_OK && is_large(*out);
+    seen.most_large = seen.n_large > seen.most_large ? seen.n_large : seen.most_large;
+    return status;
+}
+
+static inline void destroy(struct gs_kv *kv)
+{
+    seen.n_large -= is_large(kv);
+    gs_backend_cpu.kv_free(kv);
+}
+
 /* ---------------------------------------------------------------- one of everything */
 
 static inline int set_up(void **state)
@@ -151,6 +183,8 @@ static inline int set_up(void **state)
     watched = gs_backend_cpu;
     watched.forward = forward;
     watched.kv_copy_part = copy_part;
+    watched.kv_create = create;
+    watched.kv_free = destroy;
     watched.chain = NULL;
     engine->backend = &watched;
     return 0;
@@ -177,6 +211,7 @@ static inline void open_with_cache(size_t n_parallel, size_t max_queue, uint64_t
     memset(&seen, 0, sizeof seen);
     memset(&metrics, 0, sizeof metrics);
     seen.cost = (struct cost){.call = 1000000};
+    atomic_store(&nanoseconds, UINT64_C(1000000000)); /* how it is rounded as seconds decides who is when */
     assert_ok(gs_scheduler_open(&options, &seen.scheduler, &error), &error);
 }
 
